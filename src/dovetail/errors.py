@@ -1,0 +1,82 @@
+"""Every exception of the library, as one tree.
+
+    DovetailError
+    ├── McpError              an error answer: code, message, data
+    ├── ToolError             a tool failed; its text is shown to the model
+    ├── ProtocolError
+    │   ├── LocalProtocolError    our own caller broke the protocol
+    │   └── RemoteProtocolError   the peer broke it; carries the error to answer with
+    └── ConnectionClosed      the other side is gone
+
+Registration mistakes (a duplicate name, a signature without a schema) are
+plain ``ValueError`` and ``TypeError``: they are bugs of the program, found at
+import, and nobody catches them.
+"""
+
+from typing import Any
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002
+HEADER_MISMATCH = -32020
+MISSING_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+
+# Requirement 001 fixes these texts; MCP leaves them open.
+MESSAGES = {
+    PARSE_ERROR: "Parse error",
+    INVALID_REQUEST: "Invalid Request",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid params",
+    INTERNAL_ERROR: "Internal error",
+    RESOURCE_NOT_FOUND: "Resource not found",
+    HEADER_MISMATCH: "Header mismatch",
+    MISSING_CLIENT_CAPABILITY: "Missing required client capability",
+    UNSUPPORTED_VERSION: "Unsupported protocol version",
+}
+
+
+class DovetailError(Exception):
+    """Base of everything this library raises on purpose."""
+
+
+class McpError(DovetailError):
+    """An error answer, raised by a handler or received from the peer."""
+
+    def __init__(self, code: int, message: str | None = None, data: Any = None) -> None:
+        self.code = code
+        self.message = MESSAGES.get(code, "Error") if message is None else message
+        self.data = data
+        super().__init__(code, self.message, data)
+
+    def __str__(self) -> str:
+        text = f"{self.message} ({self.code})"
+        return text if self.data is None else f"{text}: {self.data}"
+
+
+class ToolError(DovetailError):
+    """Raise it in a tool: the text becomes an ``isError`` result the model can read."""
+
+
+class ProtocolError(DovetailError):
+    """Somebody broke the protocol."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own caller asked for something the protocol forbids."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something the protocol forbids; ``error`` is what to answer."""
+
+    def __init__(self, error: McpError, id: int | str | None = None) -> None:
+        self.error = error
+        self.id = id
+        super().__init__(str(error))
+
+
+class ConnectionClosed(DovetailError):
+    """The connection ended before the answer came."""

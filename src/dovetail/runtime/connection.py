@@ -1,0 +1,413 @@
+"""The asyncio driver: one connection, its tasks and its unsent bytes.
+
+A connection feeds frames to a ``Peer`` and does what the events say. It owns
+every task it starts, and ends in order: stop reading, cancel the handlers,
+flush for a bounded time, close.
+
+Answers are appended to one buffer that is written once per turn of the event
+loop, so a thousand pipelined calls cost one system call. While the other side
+does not read, no new request starts, but pings and cancellations are still
+served; only when even those pile up does reading stop.
+"""
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import Any, Protocol
+
+from msgspec import UNSET, Raw, Struct
+
+from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
+from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
+from dovetail.runtime.limits import Limits
+from dovetail.wire.framing import Frame, LineFramer
+from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
+
+__all__ = ["Connection", "Handler", "Reader", "Tap", "Writer"]
+
+log = logging.getLogger("dovetail")
+
+# Called with "in" or "out" and the frame, for wire logs and test recorders.
+Tap = Callable[[str, bytes], None]
+
+_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
+
+class Handler(Struct, frozen=True):
+    """What a method table holds: a function of (request, connection).
+
+    It returns the result, or a coroutine that will. An ``inline`` one always
+    returns the result at once, and therefore never waits for a free place.
+    """
+
+    call: Callable[[Request, "Connection"], Any]
+    inline: bool = False
+
+
+class Writer(Protocol):
+    """What a connection needs of its outgoing transport."""
+
+    def write(self, data: bytes | bytearray) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Reader(Protocol):
+    """What a connection needs of its incoming transport."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Answers:
+    """The answers of one batch, sent as one array when the last has come."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.open = 1  # one for the loop that starts the requests
+
+
+class Connection:
+    """Serves one peer. ``feed`` takes bytes, ``receive`` takes whole frames."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        limits: Limits,
+        *,
+        on_notification: Callable[[Notification, "Connection"], None] | None = None,
+        tap: Tap | None = None,
+    ) -> None:
+        self.peer = peer
+        self.limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._framer = LineFramer(limits.max_frame)
+        self._on_notification = on_notification
+        self._tap = tap
+        self._reader: Reader | None = None
+        self._writer: Writer | None = None
+        self._out = bytearray()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queue: deque[Request] = deque()
+        self._queued_bytes = 0
+        self._paused = False
+        self._input_ended = False
+        self._waiters: dict[Id, asyncio.Future[Raw]] = {}
+        # Done when there is nothing left to serve, or nobody to serve it to.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._others: dict[type, Callable[[Any], None]] = {
+            Reply: self._reply,
+            Cancelled: self._cancel,
+            Notification: self._notification,
+            Response: self._response,
+            Batch: self._batch,
+        }
+
+    # -- the transport's side ------------------------------------------------------
+
+    def attach(self, reader: Reader, writer: Writer) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def feed(self, chunk: bytes) -> None:
+        for frame in self._framer.feed(chunk):
+            self.receive(frame)
+
+    def receive(self, frame: Frame) -> None:
+        if self._tap is not None:
+            self._tap("in", frame if isinstance(frame, bytes) else frame.prefix)
+        event = self.peer.receive(frame)
+        if type(event) is Request:
+            self._admit(event)
+        elif event is not None:
+            self._others[type(event)](event)
+
+    def end_of_input(self) -> None:
+        """Nothing more will come: answer what is running, then end."""
+        if self._input_ended:
+            return
+        for frame in self._framer.finish():
+            self.receive(frame)
+        self._input_ended = True
+        self._fail_waiters()
+        if self._tasks or self._queue:
+            self._loop.call_later(self.limits.drain_seconds, self._end)
+        else:
+            self._end()
+
+    def lost(self, error: Exception | None = None) -> None:
+        """Nobody reads our answers any more."""
+        self._writer = None
+        self._out.clear()
+        self._fail_waiters()
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._reader is not None and not self._input_ended:
+            self._reader.resume_reading()
+        self._start_waiting()
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are running or waiting, or answers are still unsent."""
+        return bool(self._tasks or self._queue or self._out)
+
+    # -- serving -------------------------------------------------------------------
+
+    def _admit(self, request: Request) -> None:
+        if request.handler.inline or self._has_room():
+            self._start(request)
+        else:
+            self._wait(request)
+
+    def _has_room(self) -> bool:
+        return len(self._tasks) < self.limits.max_in_flight and not self._paused and not self._queue
+
+    def _start(self, request: Request) -> None:
+        try:
+            outcome = request.handler.call(request, self)
+        except Exception as error:
+            self._fail(request, error)
+            return
+        if type(outcome) is CoroutineType:
+            task = asyncio.Task(self._serve(request, outcome), loop=self._loop, **_EAGER)
+            if not task.done():
+                self._tasks.add(task)
+                request.task = task
+        else:
+            self._answer(request, outcome)
+
+    async def _serve(self, request: Request, handling: Coroutine[Any, Any, Any]) -> None:
+        try:
+            result = await handling
+        except asyncio.CancelledError:
+            # Ours, and the peer has forgotten the request; or the handler's own.
+            self._fail(request, McpError(INTERNAL_ERROR, data="The request was interrupted"))
+            raise
+        except (Exception, SystemExit) as error:  # a tool that calls exit() ends only itself
+            self._fail(request, error)
+        else:
+            self._answer(request, result)
+        finally:
+            self._tasks.discard(request.task)
+            if self._queue or self._input_ended:
+                self._start_waiting()
+
+    def _wait(self, request: Request) -> None:
+        size = len(bytes(request.raw)) if request.raw is not UNSET else 0
+        limits = self.limits
+        if (
+            len(self._queue) >= limits.max_queued
+            or self._queued_bytes + size > limits.max_queued_bytes
+        ):
+            text = f"Too many requests: {len(self._tasks)} running, {len(self._queue)} waiting"
+            self._fail(request, McpError(INTERNAL_ERROR, data=text))
+            return
+        self._queue.append(request)
+        self._queued_bytes += size
+
+    def _start_waiting(self) -> None:
+        while self._queue and len(self._tasks) < self.limits.max_in_flight and not self._paused:
+            request = self._queue.popleft()
+            self._queued_bytes -= len(bytes(request.raw)) if request.raw is not UNSET else 0
+            if self.peer.in_flight.get(request.id) is request:  # not cancelled meanwhile
+                self._start(request)
+        if self._input_ended and not self._tasks and not self._queue:
+            self._end()
+
+    # -- answering -----------------------------------------------------------------
+
+    def _answer(self, request: Request, result: Any) -> None:
+        if not self.peer.settle(request):
+            return
+        frame = ResultFrame(request.id, result)
+        if request.batch is not None or self._tap is not None:
+            self._send_apart(request, frame)
+            return
+        out = self._out
+        before = len(out)
+        try:
+            encode_into(frame, out, before)
+        except Exception as error:
+            del out[before:]
+            self.send(self._error(request, error))
+            return
+        out += b"\n"
+        if not before:
+            self._loop.call_soon(self._flush)
+
+    def _send_apart(self, request: Request, frame: ResultFrame) -> None:
+        try:
+            data = encode(frame)
+        except Exception as error:
+            data = self._error(request, error)
+        self._send_answer(request, data)
+
+    def _fail(self, request: Request, error: BaseException) -> None:
+        if self.peer.settle(request):
+            self._send_answer(request, self._error(request, error))
+
+    def _error(self, request: Request, error: BaseException) -> bytes:
+        """The error answer. A crash says nothing of itself: its traceback is in the log."""
+        if not isinstance(error, McpError):
+            log.error("%s failed", request.method, exc_info=error)
+            error = McpError(INTERNAL_ERROR)
+        try:
+            return self.peer.error(request.id, error)
+        except TypeError:  # data that JSON cannot express
+            return self.peer.error(request.id, McpError(error.code, error.message))
+
+    def _send_answer(self, request: Request, frame: bytes) -> None:
+        answers = request.batch
+        if answers is None:
+            self.send(frame)
+        else:
+            answers.parts.append(frame)
+            self._close_answer(answers)
+
+    def _close_answer(self, answers: _Answers) -> None:
+        answers.open -= 1
+        if answers.open == 0 and answers.parts:
+            self.send(b"[" + b",".join(answers.parts) + b"]")
+
+    def send(self, frame: bytes) -> None:
+        """Queue one frame; it leaves with the others of this turn of the loop."""
+        if self._tap is not None:
+            self._tap("out", frame)
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out += frame
+        self._out += b"\n"
+
+    def _flush(self) -> None:
+        if self._writer is None or not self._out:
+            self._out.clear()
+            return
+        data, self._out = self._out, bytearray()
+        self._writer.write(data)
+        unsent = self._writer.get_write_buffer_size() if self._paused else 0
+        if unsent > self.limits.max_buffered_output and self._reader is not None:
+            self._reader.pause_reading()
+
+    # -- events other than requests --------------------------------------------------
+
+    def _reply(self, event: Reply) -> None:
+        self.send(event.frame)
+
+    def _cancel(self, event: Cancelled) -> None:
+        request = event.request
+        if request.batch is not None:
+            self._close_answer(request.batch)
+        if request.task is not None:
+            request.task.cancel(event.reason)
+
+    def _notification(self, event: Notification) -> None:
+        if self._on_notification is not None:
+            self._on_notification(event, self)
+
+    def _batch(self, event: Batch) -> None:
+        answers = _Answers()
+        for item in event.events:
+            if isinstance(item, Request):
+                item.batch = answers
+                answers.open += 1
+        for item in event.events:
+            self._batch_item(item, answers)
+        self._close_answer(answers)
+
+    def _batch_item(self, item: Event, answers: _Answers) -> None:
+        if isinstance(item, Request):
+            if self.peer.in_flight.get(item.id) is item:
+                self._admit(item)
+        elif isinstance(item, Reply):
+            answers.parts.append(item.frame)
+        else:
+            self._others[type(item)](item)
+
+    # -- asking the other side ---------------------------------------------------------
+
+    async def request(self, method: str, params: Any = UNSET) -> Raw:
+        """Send a request and wait for its answer. McpError if it is an error."""
+        if self.ended.done() or self._input_ended:
+            raise ConnectionClosed("the connection has ended")
+        id, frame = self.peer.request(method, params)
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        self._waiters[id] = future
+        self.send(frame)
+        try:
+            return await future
+        finally:
+            self.peer.forget(id)
+            del self._waiters[id]
+
+    def notify(self, method: str, params: Any = UNSET) -> None:
+        self.send(self.peer.notify(method, params))
+
+    def _response(self, event: Response) -> None:
+        future = self._waiters.get(event.id)
+        if future is None or future.done():
+            return
+        if event.error is not None:
+            future.set_exception(event.error)
+        else:
+            future.set_result(event.result)  # type: ignore[arg-type]
+
+    def _fail_waiters(self) -> None:
+        for future in self._waiters.values():
+            if not future.done():
+                future.set_exception(ConnectionClosed("the connection ended before the answer"))
+
+    # -- the end -----------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End now, whatever is still running; ``close`` then does it in order."""
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def close(self) -> None:
+        """Stop reading, cancel what runs, send what is written, close. Bounded in time."""
+        self._input_ended = True
+        if self._reader is not None:
+            self._reader.close()
+        self._refuse_queued()
+        await self._cancel_running()
+        self._fail_waiters()
+        self.peer.close()
+        self._flush()
+        await self._drain()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._end()
+
+    def _refuse_queued(self) -> None:
+        while self._queue:
+            error = McpError(INTERNAL_ERROR, data="The server is shutting down")
+            self._fail(self._queue.popleft(), error)
+
+    async def _cancel_running(self) -> None:
+        for task in self._tasks:
+            task.cancel("shutdown")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self.limits.stop_seconds)
+        for request in list(self.peer.in_flight.values()):  # handlers that would not stop
+            self._fail(request, McpError(INTERNAL_ERROR, data="The server is shutting down"))
+
+    async def _drain(self) -> None:
+        """Wait for the transport to take the last bytes, as long as it takes them."""
+        deadline = self._loop.time() + self.limits.stop_seconds
+        while self._writer is not None and self._writer.get_write_buffer_size():
+            if self._loop.time() > deadline:
+                return
+            await asyncio.sleep(0.005)

@@ -1,0 +1,74 @@
+"""Worker threads for sync handlers.
+
+Not ``concurrent.futures``: its threads are joined when the interpreter exits,
+so one tool stuck in a sleep would keep a finished server alive, and each of
+its jobs costs two futures and a lock more than the hand-over needs.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+__all__ = ["Threads"]
+
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], dict[str, Any]]
+
+
+class Threads:
+    """A pool that grows to ``max_threads`` daemon threads and never blocks the loop."""
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._idle = 0
+
+    def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> asyncio.Future[Any]:
+        """Run ``function(**arguments)`` in a thread; the future belongs to this loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            elif self._count < self._max_threads:
+                self._count += 1
+                name = f"dovetail-worker-{self._count}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._jobs.put((loop, future, function, arguments))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            loop, future, function, arguments = self._jobs.get()
+            if not future.cancelled():
+                settle, outcome = _run(function, arguments)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(settle, future, outcome)
+            del loop, future, function, arguments
+            with self._lock:
+                self._idle += 1
+
+
+def _run(
+    function: Callable[..., Any], arguments: dict[str, Any]
+) -> tuple[Callable[..., None], Any]:
+    try:
+        return _succeed, function(**arguments)
+    except StopIteration as error:  # a future refuses it
+        return _fail, RuntimeError(f"{function!r} raised StopIteration: {error.value!r}")
+    except BaseException as error:
+        return _fail, error
+
+
+def _succeed(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

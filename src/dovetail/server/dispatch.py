@@ -1,0 +1,229 @@
+"""Which method does what: the handlers, and one table of them per revision.
+
+A method that a revision does not have, or whose capability the server does not
+declare, is simply not in the table: absence is -32601.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from dovetail.core.peer import Request
+from dovetail.errors import (
+    INVALID_PARAMS,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+    McpError,
+)
+from dovetail.runtime.connection import Connection, Handler
+from dovetail.server.completion import Completers
+from dovetail.server.resources import Resource
+from dovetail.server.signature import ArgumentError, BrokenJson
+from dovetail.server.tools import Tool
+from dovetail.spec.project import project
+from dovetail.spec.revisions import BY_ID, HANDSHAKE, MODERN, Revision
+from dovetail.spec.types import (
+    CallToolResult,
+    CompleteResult,
+    DiscoverResult,
+    InitializeResult,
+    PromptReference,
+    ReadResourceResult,
+)
+
+if TYPE_CHECKING:
+    from dovetail.server.app import Server
+
+__all__ = ["Dispatch"]
+
+_EMPTY = Raw(b"{}")
+
+
+class Dispatch:
+    """The method tables of one server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.tables: dict[Revision, dict[str, Handler]] = {}
+        self.opening: dict[str, Handler] = {}
+
+    def rebuild(self) -> None:
+        """In place, because open connections hold the tables."""
+        served = self._handlers()
+        self.opening.clear()
+        for revision in self._server.revisions:
+            table = self.tables.setdefault(revision, {})
+            table.clear()
+            known = revision.client_requests
+            table.update({name: handler for name, handler in served.items() if name in known})
+            if not revision.modern:
+                self.opening.update(table)
+        if not self.opening:
+            # The only words a client of the handshake era will understand (digest 8.6).
+            self.opening["initialize"] = Handler(self._refuse_initialize, inline=True)
+
+    def _handlers(self) -> dict[str, Handler]:
+        server = self._server
+        handlers = {
+            "initialize": Handler(self._initialize, inline=True),
+            "ping": Handler(self._ping, inline=True),
+            "server/discover": Handler(self._discover, inline=True),
+        }
+        if server.tools:
+            handlers["tools/list"] = Handler(self._list_tools, inline=True)
+            handlers["tools/call"] = Handler(self._call_tool)
+        if server.resources or server.templates:
+            handlers["resources/list"] = Handler(self._list_resources, inline=True)
+            handlers["resources/templates/list"] = Handler(self._list_templates, inline=True)
+            handlers["resources/read"] = Handler(self._read_resource)
+        if server.prompts:
+            handlers["prompts/list"] = Handler(self._list_prompts, inline=True)
+            handlers["prompts/get"] = Handler(self._get_prompt)
+        if server.completes:
+            handlers["completion/complete"] = Handler(self._complete)
+        return handlers
+
+    # -- lifecycle -------------------------------------------------------------------
+
+    def _initialize(self, request: Request, connection: Connection) -> Any:
+        """Answer what was asked if it is served, else our newest (digest S2)."""
+        params = request.params
+        revision = BY_ID.get(params.protocol_version)
+        if revision not in self._server.revisions or revision not in HANDSHAKE:
+            revision = self._newest_handshake()
+        result = InitializeResult(
+            protocol_version=revision.id,
+            capabilities=self._server.capabilities,
+            server_info=self._server.info,
+            instructions=self._server.instructions,
+        )
+        connection.peer.agree(revision, params.client_info, params.capabilities)
+        return project(result, revision)
+
+    def _newest_handshake(self) -> Revision:
+        return next(
+            revision for revision in reversed(self._server.revisions) if revision in HANDSHAKE
+        )
+
+    def _refuse_initialize(self, request: Request, connection: Connection) -> Any:
+        data = {"supported": [MODERN.id], "requested": request.params.protocol_version}
+        raise McpError(UNSUPPORTED_VERSION, data=data)
+
+    def _ping(self, request: Request, connection: Connection) -> Any:
+        return _EMPTY
+
+    def _discover(self, request: Request, connection: Connection) -> Any:
+        result = DiscoverResult(
+            supported_versions=[MODERN.id],
+            capabilities=self._server.capabilities,
+            instructions=self._server.instructions,
+        )
+        return {**project(result, MODERN), **self._server.cache_stamps(MODERN)}
+
+    # -- tools -----------------------------------------------------------------------
+
+    def _list_tools(self, request: Request, connection: Connection) -> Raw:
+        return self._server.tool_list.page(request.revision, request.params.cursor)
+
+    def _call_tool(self, request: Request, connection: Connection) -> Any:
+        params = request.params
+        tool = self._server.tools.get(params.name)
+        if tool is None:
+            raise self._unknown_tool(params.name, request.revision)
+        raw = params.arguments
+        try:
+            arguments = tool.decode(b"{}" if raw is UNSET else raw)
+        except ArgumentError as error:
+            return self._bad_arguments(tool, error, request.revision)
+        except BrokenJson:
+            raise McpError(PARSE_ERROR, data="Invalid JSON") from None
+        if tool.function.context is not None:
+            tool.function.add_context(arguments, request, connection)
+        return tool.start(arguments, request.revision)
+
+    def _unknown_tool(self, name: str, revision: Revision) -> McpError:
+        code = INVALID_PARAMS if revision.modern else self._server.policy.unknown_tool
+        return McpError(code, data=f"Unknown tool: '{name}'")
+
+    def _bad_arguments(
+        self, tool: Tool[..., Any], error: ArgumentError, revision: Revision
+    ) -> CallToolResult:
+        if error.not_object or self._server.policy.bad_arguments == "error":
+            raise McpError(INVALID_PARAMS, data=str(error)) from None
+        return tool.failed(str(error), revision)
+
+    # -- resources -------------------------------------------------------------------
+
+    def _list_resources(self, request: Request, connection: Connection) -> Raw:
+        return self._server.resource_list.page(request.revision, request.params.cursor)
+
+    def _list_templates(self, request: Request, connection: Connection) -> Raw:
+        return self._server.template_list.page(request.revision, request.params.cursor)
+
+    def _read_resource(self, request: Request, connection: Connection) -> Any:
+        uri = request.params.uri
+        resource, variables = self._find_resource(uri, request.revision)
+        arguments = resource.codec.decode(variables)
+        resource.function.add_context(arguments, request, connection)
+        return self._read(resource, uri, arguments, request.revision)
+
+    def _find_resource(
+        self, uri: str, revision: Revision
+    ) -> tuple[Resource[..., Any], dict[str, str]]:
+        resource = self._server.resources.get(uri)
+        if resource is not None:
+            return resource, {}
+        for template in self._server.templates.values():
+            variables = template.match(uri)
+            if variables is not None:
+                return template, variables
+        raise McpError(revision.not_found, "Resource not found", {"uri": uri})
+
+    async def _read(
+        self, resource: Resource[..., Any], uri: str, arguments: dict[str, Any], revision: Revision
+    ) -> Any:
+        result = ReadResourceResult(contents=await resource.read(uri, arguments))
+        return {**project(result, revision), **self._server.cache_stamps(revision, resource.ttl_ms)}
+
+    # -- prompts ---------------------------------------------------------------------
+
+    def _list_prompts(self, request: Request, connection: Connection) -> Raw:
+        return self._server.prompt_list.page(request.revision, request.params.cursor)
+
+    def _get_prompt(self, request: Request, connection: Connection) -> Any:
+        params = request.params
+        prompt = self._server.prompts.get(params.name)
+        if prompt is None:
+            raise McpError(INVALID_PARAMS, data=f"Unknown prompt: '{params.name}'")
+        given = {} if params.arguments is UNSET else params.arguments
+        arguments = prompt.codec.decode(given)
+        prompt.function.add_context(arguments, request, connection)
+        return self._finish(prompt.get(arguments), request.revision)
+
+    async def _finish(self, making: Any, revision: Revision) -> Any:
+        return {**project(await making, revision), **self._server.stamps(revision)}
+
+    # -- completion ------------------------------------------------------------------
+
+    def _complete(self, request: Request, connection: Connection) -> Any:
+        completers = self._completers(request.params.ref)
+        return self._completed(completers, request)
+
+    def _completers(self, ref: Any) -> Completers:
+        if isinstance(ref, PromptReference):
+            owner: Any = self._server.prompts.get(ref.name)
+        else:
+            owner = self._server.templates.get(ref.uri) or self._server.resources.get(ref.uri)
+        if owner is None:
+            raise McpError(INVALID_PARAMS, data=f"Unknown reference: {_shown(ref)}")
+        completers: Completers = owner.completers
+        return completers
+
+    async def _completed(self, completers: Completers, request: Request) -> Any:
+        result = CompleteResult(completion=await completers.run(request.params))
+        return {**project(result, request.revision), **self._server.stamps(request.revision)}
+
+
+def _shown(ref: Any) -> str:
+    return msgspec.json.encode(ref).decode()

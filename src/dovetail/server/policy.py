@@ -1,0 +1,42 @@
+"""What an author may decide about a server's behaviour, and what is decided by default.
+
+Where a requirement of a product and MCP disagree, MCP is the default and the
+product sets its policy (docs/design.md lists the cases).
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from dovetail.errors import INVALID_PARAMS
+from dovetail.spec.revisions import ALL, BY_ID, Revision
+
+__all__ = ["Policy", "chosen_revisions"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    # "minimal" leaves the explaining text out of errors.
+    errors: Literal["full", "minimal"] = "full"
+    # MCP says -32602. In 2026-07-28 it is always that: -32601 means a method there.
+    unknown_tool: int = INVALID_PARAMS
+    # MCP since 2025-11-25: a result the model can learn from, not a protocol error.
+    bad_arguments: Literal["result", "error"] = "result"
+    # "strict" refuses requests until notifications/initialized has come.
+    handshake: Literal["lenient", "strict"] = "lenient"
+    # Arrays of messages, which only 2025-03-26 has.
+    batches: bool = True
+    # How many definitions one page of a list holds; None: all of them, because
+    # many clients never ask for a second page.
+    page_size: int | None = None
+    # How long, and for whom, a client of 2026-07-28 may keep lists and resources.
+    ttl_ms: int = 0
+    cache_scope: Literal["public", "private"] = "private"
+
+
+def chosen_revisions(names: tuple[str, ...] | None, batches: bool) -> tuple[Revision, ...]:
+    """The revisions to serve, oldest first. Whoever refuses batches cannot offer 2025-03-26."""
+    if names is None:
+        return tuple(revision for revision in ALL if batches or not revision.batches)
+    if unknown := [name for name in names if name not in BY_ID]:
+        raise ValueError(f"unknown revisions {unknown}; there are {list(BY_ID)}")
+    return tuple(revision for revision in ALL if revision.id in names)

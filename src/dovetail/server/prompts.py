@@ -1,0 +1,72 @@
+"""Prompts: what ``@server.prompt`` makes of a function, and the messages it gives."""
+
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from msgspec import UNSET
+
+from dovetail.server.completion import Completers
+from dovetail.server.function import Function
+from dovetail.server.strings import StringCodec
+from dovetail.spec import types
+from dovetail.spec.types import GetPromptResult, PromptArgument, PromptMessage, TextContent
+
+__all__ = ["Prompt", "prompt_arguments"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+class Prompt(Generic[P, R]):
+    """A registered prompt. Calling it calls the function it was made from."""
+
+    def __init__(self, function: Function, definition: types.Prompt, codec: StringCodec) -> None:
+        self.name = definition.name
+        self.definition = definition
+        self.function = function
+        self.codec = codec
+        self.completers = Completers(f"Prompt '{self.name}'", codec.properties, function.threads)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self.function.fn(*args, **kwargs)
+        return result
+
+    def complete(self, name: str) -> Callable[[_C], _C]:
+        """Register a completer for an argument: ``fn(prefix)`` or ``fn(prefix, given)``."""
+
+        def register(fn: _C) -> _C:
+            self.completers.add(name, fn)
+            return fn
+
+        return register
+
+    async def get(self, arguments: dict[str, Any]) -> GetPromptResult:
+        value = self.function(arguments)
+        if not self.function.inline:
+            value = await value
+        if isinstance(value, GetPromptResult):
+            return value
+        values = value if isinstance(value, list | tuple) else [value]
+        description = self.definition.description
+        return GetPromptResult(messages=[_message(one) for one in values], description=description)
+
+
+def prompt_arguments(codec: StringCodec) -> list[PromptArgument]:
+    return [
+        PromptArgument(
+            name=name,
+            description=schema.get("description", UNSET),
+            required=name in codec.required,
+        )
+        for name, schema in codec.properties.items()
+    ]
+
+
+def _message(value: Any) -> PromptMessage:
+    """A message, a content block or a text; the latter two are said by the user."""
+    if isinstance(value, PromptMessage):
+        return value
+    if isinstance(value, str):
+        return PromptMessage(role="user", content=TextContent(text=value))
+    return PromptMessage(role="user", content=value)

@@ -1,0 +1,175 @@
+"""Tools: what ``@server.tool`` makes of a function, and the results of a call."""
+
+import logging
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from dovetail.errors import McpError, ToolError
+from dovetail.server.function import Function
+from dovetail.server.output import OutCodec
+from dovetail.server.signature import ArgCodec, enc_hook
+from dovetail.spec import types
+from dovetail.spec.project import project
+from dovetail.spec.revisions import MODERN, Revision
+from dovetail.spec.types import CallToolResult, TextContent
+
+__all__ = ["Tool"]
+
+log = logging.getLogger("dovetail")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BLOCKS: tuple[Any, ...] = types.Content.__args__
+_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
+
+
+class Tool(Generic[P, R]):
+    """A registered tool. Calling it calls the function it was made from."""
+
+    def __init__(
+        self,
+        function: Function,
+        definition: types.Tool,
+        arguments: ArgCodec,
+        output: OutCodec | None,
+        *,
+        text_only: bool,
+        stamp: Raw,
+    ) -> None:
+        self.name = definition.name
+        self.definition = definition
+        self.function = function
+        self.output = output
+        self.decode = arguments.decode
+        self._text_only = text_only
+        self._stamp = stamp
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self.function.fn(*args, **kwargs)
+        return result
+
+    def described(self, revision: Revision) -> types.Tool:
+        """The definition with the output schema this revision can hold (digest 8.14)."""
+        if self.output is None:
+            return self.definition
+        schema = self.output.schema if revision.any_output else self.output.wrapped_schema
+        return msgspec.structs.replace(self.definition, output_schema=schema)
+
+    def start(self, arguments: dict[str, Any], revision: Revision) -> Any:
+        """The result of an inline tool, a coroutine for any other."""
+        if self.function.inline:
+            return self._run_inline(arguments, revision)
+        return self._run(arguments, revision)
+
+    async def _run(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
+        try:
+            value = await self.function(arguments)
+            return self.result(value, revision)
+        except (Exception, SystemExit) as error:
+            return self._failure(error, revision)
+
+    def _run_inline(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
+        try:
+            return self.result(self.function(arguments), revision)
+        except (Exception, SystemExit) as error:
+            return self._failure(error, revision)
+
+    # -- results -------------------------------------------------------------------
+
+    def result(self, value: Any, revision: Revision) -> CallToolResult:
+        """The value as content, and as structured content where the revision has it."""
+        if self.output is not None:
+            data = self.output.encode(value)
+            return self._structured(value, data, self.output.is_object, revision)
+        if isinstance(value, CallToolResult):
+            return self._finished(value, revision)
+        content = _as_content(value)
+        if content is not None:
+            return self._stamped(project(content, revision), UNSET, revision)
+        data = _encode(value)
+        if self._text_only:
+            return self._stamped([_text(value, data)], UNSET, revision)
+        return self._structured(value, data, data.startswith(b"{"), revision)
+
+    def _structured(
+        self, value: Any, data: bytes, is_object: bool, revision: Revision
+    ) -> CallToolResult:
+        structured = _structure(data, is_object, revision)
+        return self._stamped([_text(value, data)], structured, revision)
+
+    def _finished(self, result: CallToolResult, revision: Revision) -> CallToolResult:
+        """A result the tool made itself, fitted to the revision."""
+        structured = result.structured_content
+        if structured is not UNSET:
+            data = _encode(structured)
+            structured = _structure(data, data.startswith(b"{"), revision)
+        made = self._stamped(
+            project(result.content, revision), structured, revision, result.is_error
+        )
+        if result.meta is not UNSET:
+            stamp = msgspec.json.decode(self._stamp) if revision.modern else {}
+            made.meta = {**stamp, **result.meta}
+        return made
+
+    def _stamped(
+        self,
+        content: list[Any],
+        structured: Any,
+        revision: Revision,
+        is_error: bool = False,
+    ) -> CallToolResult:
+        if revision is MODERN:
+            return CallToolResult(
+                content=content,
+                structured_content=structured,
+                is_error=is_error,
+                result_type="complete",
+                meta=self._stamp,
+            )
+        return CallToolResult(content=content, structured_content=structured, is_error=is_error)
+
+    def failed(self, text: str, revision: Revision) -> CallToolResult:
+        return self._stamped([TextContent(text=text)], UNSET, revision, is_error=True)
+
+    def _failure(self, error: BaseException, revision: Revision) -> CallToolResult:
+        """What the model is told. A crash says nothing: its traceback is in the log."""
+        if isinstance(error, McpError):
+            raise error
+        if isinstance(error, ToolError):
+            return self.failed(str(error), revision)
+        log.error("tool %r failed", self.name, exc_info=error)
+        return self.failed(f"Internal error in tool '{self.name}'", revision)
+
+
+def _text(value: Any, data: bytes) -> TextContent:
+    return TextContent(text=value if type(value) is str else data.decode())
+
+
+def _structure(data: bytes, is_object: bool, revision: Revision) -> Any:
+    """Before 2026-07-28 structured content is an object, before 2025-06-18 there is none."""
+    if not revision.structured_output:
+        return UNSET
+    if is_object or revision.any_output:
+        return Raw(data)
+    return Raw(b'{"result":' + data + b"}")
+
+
+def _as_content(value: Any) -> list[types.Content] | None:
+    """Content blocks, alone or in a list with texts between them; None for other values."""
+    if value is None:
+        return []
+    if isinstance(value, _BLOCKS):
+        return [value]
+    if isinstance(value, list | tuple) and any(isinstance(item, _BLOCKS) for item in value):
+        return [_block(item) for item in value]
+    return None
+
+
+def _block(item: Any) -> types.Content:
+    if isinstance(item, _BLOCKS):
+        block: types.Content = item
+        return block
+    return _text(item, _encode(item))

@@ -1,0 +1,55 @@
+"""The five revisions of MCP and what tells them apart.
+
+Hot code asks a precomputed flag (``revision.structured_output``); nothing ever
+compares date strings, and a version that is not in the table is refused, not
+sorted (digest 16.10).
+"""
+
+from msgspec import Struct
+
+from dovetail.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from dovetail.spec import _surface
+
+__all__ = ["ALL", "BY_ID", "HANDSHAKE", "LATEST_HANDSHAKE", "MODERN", "Revision"]
+
+
+class Revision(Struct, frozen=True, eq=False):
+    """One revision. Compared by identity: there is one object for each."""
+
+    id: str
+    letter: str  # column of the generated tables, as in the digest
+    modern: bool = False  # every request carries its own envelope (digest 8.2)
+    batches: bool = False  # arrays of messages must be received (digest X11)
+    audio: bool = True
+    links: bool = True  # resource_link blocks, structured output, outputSchema
+    structured_output: bool = True
+    any_output: bool = False  # structured content need not be an object
+    null_error_id: bool = True  # an error without a readable id says "id": null
+    not_found: int = RESOURCE_NOT_FOUND
+
+    @property
+    def client_requests(self) -> frozenset[str]:
+        return _surface.CLIENT_REQUESTS[self.id]
+
+    def __repr__(self) -> str:
+        return f"<Revision {self.id}>"
+
+
+A = Revision("2024-11-05", "A", audio=False, links=False, structured_output=False)
+B = Revision("2025-03-26", "B", batches=True, links=False, structured_output=False)
+C = Revision("2025-06-18", "C")
+D = Revision("2025-11-25", "D", null_error_id=False)
+E = Revision(
+    "2026-07-28",
+    "E",
+    modern=True,
+    any_output=True,
+    null_error_id=False,
+    not_found=INVALID_PARAMS,
+)
+
+ALL = (A, B, C, D, E)
+HANDSHAKE = (A, B, C, D)
+LATEST_HANDSHAKE = D
+MODERN = E
+BY_ID = {revision.id: revision for revision in ALL}

@@ -1,0 +1,192 @@
+"""The server's side of stdio: one message per line on descriptors nobody else has.
+
+``claim`` takes the process's stdin and stdout away from everybody else: the
+protocol runs on private copies, descriptor 0 becomes the null device and
+descriptor 1 becomes stderr. A stray ``print``, a C library or a child process
+can then neither corrupt the output nor eat the input (digest S45).
+"""
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dovetail.runtime.connection import Connection, Reader, Writer
+
+__all__ = ["claim", "serve"]
+
+_CHUNK = 65536  # what a Linux pipe holds
+
+
+def claim() -> tuple[int, int]:
+    """Private descriptors of stdin and stdout; the public ones are made harmless."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    own_in = _own(0, os.O_RDONLY)
+    own_out = _own(1, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # started without a stderr
+        os.dup2(null, 1)
+    if null > 2:
+        os.close(null)
+    with suppress(AttributeError, ValueError):  # prints show up when they are made
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return own_in, own_out
+
+
+def _own(fd: int, flags: int) -> int:
+    """A private descriptor for what ``fd`` is open on; the null device if it is closed.
+
+    Non-blocking mode belongs to the open file, which a pipe may share with the
+    shell or with our own stderr, so a pipe or terminal is opened anew.
+    """
+    try:
+        copy = os.dup(fd)
+    except OSError:
+        return os.open(os.devnull, flags)
+    mode = os.fstat(copy).st_mode
+    if stat.S_ISFIFO(mode) or os.isatty(copy):
+        with suppress(OSError):
+            fresh = os.open(f"/proc/self/fd/{copy}", flags | os.O_NONBLOCK | os.O_NOCTTY)
+            os.close(copy)
+            return fresh
+    return copy
+
+
+async def serve(connect: Callable[[], Connection], own_in: int, own_out: int) -> None:
+    """Serve one connection until its input ends, its reader is gone, or a signal comes."""
+    loop = asyncio.get_running_loop()
+    connection = connect()
+    writer = await _open_writer(own_out, connection)
+    reader = await _open_reader(own_in, connection)
+    connection.attach(reader, writer)
+    restore = _stop_on_signals(loop, connection)
+    try:
+        await connection.ended
+    finally:
+        await connection.close()
+        restore()
+
+
+def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) -> Callable[[], None]:
+    """The first SIGTERM or SIGINT ends the connection in order, a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        connection.stop()
+
+    def restore() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    return restore
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+async def _open_reader(fd: int, connection: Connection) -> Reader:
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)):
+        return _ThreadReader(fd, connection)  # a file cannot be polled
+    loop = asyncio.get_running_loop()
+    pipe = open(fd, "rb", buffering=0)  # noqa: SIM115, ASYNC230 - closed by the transport
+    transport, _ = await loop.connect_read_pipe(lambda: _ReadProtocol(connection), pipe)
+    return transport
+
+
+class _ReadProtocol(asyncio.Protocol):
+    def __init__(self, connection: Connection) -> None:
+        self.data_received = connection.feed  # type: ignore[assignment, method-assign]
+        self._connection = connection
+
+    def eof_received(self) -> None:
+        self._connection.end_of_input()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connection.end_of_input()
+
+
+class _ThreadReader:
+    """Reads what cannot be polled: regular files, and everything where there is no epoll."""
+
+    def __init__(self, fd: int, connection: Connection) -> None:
+        self._fd = fd
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._may_read = threading.Event()
+        self._may_read.set()
+        threading.Thread(target=self._read, name="dovetail-stdin", daemon=True).start()
+
+    def _read(self) -> None:
+        with suppress(RuntimeError, OSError):  # the loop or the descriptor is closed
+            while chunk := os.read(self._fd, _CHUNK):
+                self._loop.call_soon_threadsafe(self._connection.feed, chunk)
+                self._may_read.wait()
+            self._loop.call_soon_threadsafe(self._connection.end_of_input)
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def close(self) -> None:
+        self._may_read.set()
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+async def _open_writer(fd: int, connection: Connection) -> Writer:
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
+        return _FileWriter(fd)
+    loop = asyncio.get_running_loop()
+    pipe = open(fd, "wb", buffering=0)  # noqa: SIM115, ASYNC230 - closed by the transport
+    transport, _ = await loop.connect_write_pipe(lambda: _WriteProtocol(connection), pipe)
+    transport.set_write_buffer_limits(high=connection.limits.high_water)
+    return transport
+
+
+class _WriteProtocol(asyncio.BaseProtocol):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.pause_writing = connection.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = connection.resume_writing  # type: ignore[method-assign]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connection.lost(error)
+
+
+class _FileWriter:
+    """A regular file takes everything at once."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        os.close(self._fd)

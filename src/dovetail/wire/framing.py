@@ -1,0 +1,72 @@
+"""Newline framing: chunks of bytes in, whole frames out, in linear time.
+
+A frame longer than the cap is not buffered. Its beginning is kept so that the
+request it carries can still be answered, the rest is thrown away up to the
+next newline, and the frames after it are served as if nothing had happened.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["Frame", "LineFramer", "Oversize"]
+
+# Enough for jsonrpc, id and method, in whichever order they come.
+_KEPT_PREFIX = 1024
+
+
+class Oversize(NamedTuple):
+    """Stands in for a frame over the cap."""
+
+    prefix: bytes
+    limit: int
+
+
+Frame = bytes | Oversize
+
+
+class LineFramer:
+    """Splits a byte stream at newlines. CR before it is JSON white space and stays."""
+
+    __slots__ = ("_oversize", "_pending", "_size", "max_frame")
+
+    def __init__(self, max_frame: int) -> None:
+        self.max_frame = max_frame
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._oversize: Oversize | None = None
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that ``chunk`` completes, blank lines left out."""
+        *lines, rest = chunk.split(b"\n")
+        if not lines:
+            self._keep(rest)
+            return []
+        self._keep(lines[0])
+        frames = self.finish()
+        frames += [line for line in lines[1:] if line and not line.isspace()]
+        if len(chunk) > self.max_frame:
+            frames = [self._capped(frame) for frame in frames]
+        self._keep(rest)
+        return frames
+
+    def finish(self) -> list[Frame]:
+        """The frame under way: at a newline, or when the stream ended without one."""
+        frame: Frame = self._oversize or b"".join(self._pending)
+        self._pending.clear()
+        self._size = 0
+        self._oversize = None
+        blank = isinstance(frame, bytes) and (not frame or frame.isspace())
+        return [] if blank else [frame]
+
+    def _keep(self, part: bytes) -> None:
+        if self._oversize is not None or not part:
+            return
+        self._pending.append(part)
+        self._size += len(part)
+        if self._size > self.max_frame:
+            self._oversize = Oversize(b"".join(self._pending)[:_KEPT_PREFIX], self.max_frame)
+            self._pending.clear()
+
+    def _capped(self, frame: Frame) -> Frame:
+        if isinstance(frame, Oversize) or len(frame) <= self.max_frame:
+            return frame
+        return Oversize(frame[:_KEPT_PREFIX], self.max_frame)
