@@ -179,7 +179,8 @@ TEMPLATES = [
 def test_an_expanded_uri_matches_and_expands_to_itself(text: str, data: st.DataObject) -> None:
     template = UriTemplate(text)
     # "%" before hexadecimal digits stays as it is in {+x}: RFC 6570 is not injective there.
-    word = st.text(st.characters(exclude_characters="%", codec="utf-8"), min_size=1)
+    # "?" in a {+x} cannot be told from the query expression behind it.
+    word = st.text(st.characters(exclude_characters="%?", codec="utf-8"), min_size=1)
     uri = template.expand(**{name: data.draw(word) for name in template.names})
     found = template.match(uri)
     assert found is not None

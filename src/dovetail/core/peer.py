@@ -27,7 +27,7 @@ from dovetail.errors import (
     RemoteProtocolError,
 )
 from dovetail.spec.meta import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY, RequestMeta
-from dovetail.spec.methods import decode_cancelled, decode_meta, params_decoder
+from dovetail.spec.methods import decode_cancelled, decode_meta, decode_params
 from dovetail.spec.revisions import MODERN, Revision
 from dovetail.spec.types import ClientCapabilities, Implementation
 from dovetail.wire.framing import Frame, Oversize
@@ -166,7 +166,7 @@ class Peer:
         if id in self.in_flight:
             raise _invalid(f"Request id {id!r} is already in use", id)
         try:
-            params = params_decoder(method)(b"{}" if raw is UNSET else raw)
+            params = decode_params[method](b"{}" if raw is UNSET else raw)
         except BROKEN_JSON as error:
             raise self._bad_params(envelope, error) from None
         meta = params.meta
@@ -201,7 +201,7 @@ class Peer:
         handler = table.get(method)
         if handler is None:
             raise self._unknown_in_handshake(method, id)
-        step = self._lifecycle[self.phase][state.kind_of_request(method)]
+        step = self._lifecycle[self.phase][state.REQUEST_KINDS.get(method, state.REQUEST)]
         if not step.take:
             raise _invalid(step.refusal or "", id)
         return handler
@@ -218,7 +218,7 @@ class Peer:
             raise _bad_request(envelope)
         if method == "notifications/cancelled":
             return self._cancelled(envelope.params)
-        step = self._lifecycle[self.phase][state.kind_of_notification(method)]
+        step = self._lifecycle[self.phase][state.NOTIFICATION_KINDS.get(method, state.NOTIFICATION)]
         self.phase = step.then
         return Notification(method, envelope.params) if step.take else None
 

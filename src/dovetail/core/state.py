@@ -25,16 +25,16 @@ __all__ = [
     "INITIALIZED",
     "NEW",
     "NOTIFICATION",
+    "NOTIFICATION_KINDS",
     "PING",
     "READY",
     "REQUEST",
+    "REQUEST_KINDS",
     "RESPONSE",
     "STARTING",
     "Kind",
     "Phase",
     "Step",
-    "kind_of_notification",
-    "kind_of_request",
 ]
 
 
@@ -123,12 +123,6 @@ HANDSHAKE_STRICT = {
     STARTING: {**HANDSHAKE[STARTING], REQUEST: _refuse(STARTING, _NOT_YET)},
 }
 
-_REQUESTS = {"initialize": INITIALIZE, "ping": PING}
-
-
-def kind_of_request(method: str) -> Kind:
-    return _REQUESTS.get(method, REQUEST)
-
-
-def kind_of_notification(method: str) -> Kind:
-    return INITIALIZED if method == "notifications/initialized" else NOTIFICATION
+# Methods with a column of their own; every other request is REQUEST, and so on.
+REQUEST_KINDS = {"initialize": INITIALIZE, "ping": PING}
+NOTIFICATION_KINDS = {"notifications/initialized": INITIALIZED}

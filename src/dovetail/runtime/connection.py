@@ -163,13 +163,11 @@ class Connection:
     # -- serving -------------------------------------------------------------------
 
     def _admit(self, request: Request) -> None:
-        if request.handler.inline or self._has_room():
-            self._start(request)
-        else:
+        full = self._paused or self._queue or len(self._tasks) >= self.limits.max_in_flight
+        if full and not request.handler.inline:
             self._wait(request)
-
-    def _has_room(self) -> bool:
-        return len(self._tasks) < self.limits.max_in_flight and not self._paused and not self._queue
+        else:
+            self._start(request)
 
     def _start(self, request: Request) -> None:
         try:

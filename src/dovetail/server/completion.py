@@ -47,7 +47,7 @@ class Completers:
         arguments: dict[str, Any] = {first: params.argument.value}
         if wants_given:
             arguments["given"] = _given(params)
-        return complete(await function(arguments))
+        return complete(await function.call(**arguments))
 
 
 def _given(params: CompleteRequestParams) -> dict[str, str]:

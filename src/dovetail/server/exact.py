@@ -156,6 +156,8 @@ def _walk(schemas: list[Any], value: Any, root: dict[str, Any]) -> Any:
     if not isinstance(value, (Decimal, float, list, dict)):
         return value
     arms = _arms(schemas, root)
+    if not any(arms):
+        return value  # Any: nothing below it has a schema either
     if isinstance(value, list):
         return [_walk(_children(arms, at), item, root) for at, item in enumerate(value)]
     if isinstance(value, dict):

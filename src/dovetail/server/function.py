@@ -14,18 +14,22 @@ __all__ = ["Function"]
 
 
 class Function:
-    """Calls ``fn``: async on the loop, sync in a thread, or inline when declared so."""
+    """``fn`` with the way to call it.
 
-    __slots__ = ("context", "fn", "inline", "is_async", "threads")
+    ``call(**arguments)`` gives an awaitable: async functions run on the loop,
+    sync ones in a thread. One declared ``inline`` returns its value at once.
+    """
+
+    __slots__ = ("call", "context", "fn", "inline", "threads")
 
     def __init__(self, fn: Callable[..., Any], *, inline: bool, threads: Threads) -> None:
         self.fn = fn
         self.threads = threads
         self.context = _context_parameter(fn)
-        self.is_async = _is_async(fn)
         self.inline = inline
-        if inline and self.is_async:
+        if inline and _is_async(fn):
             raise TypeError(f"{fn!r} is async: only a sync function can run inline")
+        self.call = fn if inline or _is_async(fn) else self.in_thread
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -36,10 +40,8 @@ class Function:
         if self.context is not None:
             arguments[self.context] = Context(request, on)
 
-    def __call__(self, arguments: dict[str, Any]) -> Any:
-        """An awaitable, unless the function runs inline."""
-        if self.is_async or self.inline:
-            return self.fn(**arguments)
+    def in_thread(self, **arguments: Any) -> Any:
+        """A future of what the function returns."""
         return self.threads.call(self.fn, arguments)
 
 

@@ -42,7 +42,7 @@ class Prompt(Generic[P, R]):
         return register
 
     async def get(self, arguments: dict[str, Any]) -> GetPromptResult:
-        value = self.function(arguments)
+        value = self.function.call(**arguments)
         if not self.function.inline:
             value = await value
         if isinstance(value, GetPromptResult):

@@ -28,12 +28,14 @@ from dovetail.server.exact import (
 from dovetail.server.output import OutCodec, OutputError, cannot_encode, inline, wrap
 from dovetail.server.signature import ArgCodec, join, note
 
+# The longer names come from dataclasses and named tuples.
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
 
 class _Schema(GenerateJsonSchema):
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        # A default that JSON cannot express is left out; that needs no warning.
-        if kind != "non-serializable-default":
-            super().emit_warning(kind, detail)
+        """Silent: a default that JSON cannot express is left out, which is our rule too."""
 
 
 class ModelCodec:
@@ -80,9 +82,9 @@ def model_codec(
     # Field names of our own: pydantic refuses "_x" and warns about "copy" or "json".
     names = {f"p{at}": name for at, name in enumerate(hints)}
     fields = {
-        field: (_with_note(hints[name]), defaults.get(name, ...)) for field, name in names.items()
+        field: (_named(hints[name], name), defaults.get(name, ...)) for field, name in names.items()
     }
-    config = pydantic.ConfigDict(extra="forbid", alias_generator=names.__getitem__)
+    config = pydantic.ConfigDict(extra="forbid")
     create: Any = pydantic.create_model  # its overloads do not know computed field names
     try:
         return ModelCodec(create("Arguments", __config__=config, **fields), names, texts)
@@ -90,25 +92,31 @@ def model_codec(
         raise TypeError(f"{what}: pydantic cannot read the signature: {error}") from error
 
 
-def _with_note(hint: Any) -> Any:
-    """``Annotated[T, "text"]`` with the text as description, as for plain signatures."""
-    text = note(hint)
-    return Annotated[hint, pydantic.Field(description=text)] if text else hint
+def _named(hint: Any, name: str) -> Any:
+    """The type with its name in JSON, and ``Annotated[T, "text"]`` as description.
+
+    Ours comes first, so that a Field of the author wins. An alias generator
+    would reach into the dataclasses below.
+    """
+    field = pydantic.Field(alias=name, description=note(hint))
+    metadata = getattr(hint, "__metadata__", ())
+    kind = hint.__origin__ if metadata else hint
+    return Annotated[(kind, field, *metadata)]
 
 
 def _explain(error: pydantic.ValidationError, value: Any, schema: dict[str, Any]) -> Exception:
     errors = error.errors(include_url=False, include_context=False)
     # The arms of a union all complain; the one that came furthest was meant.
-    paths = [_steps(each["loc"], value, each["type"] == "missing") for each in errors]
+    paths = [_steps(each["loc"], value, each["type"] in _MISSING) for each in errors]
     steps = max(paths, key=len)
     first = errors[paths.index(steps)]
     kind, message = first["type"], first["msg"]
     if kind == "json_invalid":  # legal JSON, but nested deeper than pydantic reads
         return BrokenJson("the arguments are nested too deeply")
     path = join(steps)
-    if kind == "missing":
+    if kind in _MISSING:
         return missing(path)
-    if kind == "extra_forbidden":
+    if kind in _UNKNOWN:
         return unknown(path, known(schemas_at(schema, steps[:-1])))
     want = message.removeprefix("Input should be ")
     got = show(first["input"])

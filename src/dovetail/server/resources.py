@@ -80,7 +80,7 @@ class Resource(Generic[P, R]):
         return found
 
     async def read(self, uri: str, arguments: dict[str, Any]) -> list[ResourceContents]:
-        value = self.function(arguments)
+        value = self.function.call(**arguments)
         if not self.function.inline:
             value = await value
         return contents(uri, value, self.definition.mime_type)

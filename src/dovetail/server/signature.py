@@ -290,6 +290,9 @@ def _free_names(fn: Any) -> tuple[str, ...]:
 _PYDANTIC = ("__get_pydantic_core_schema__", "__pydantic_core_schema__")
 
 
+_RECORDS = (dict, tuple)
+
+
 def needs_pydantic(hint: Any) -> bool:
     """True if pydantic must read this type (found without importing pydantic)."""
     return any(map(_is_pydantic, _parts(hint, set())))
@@ -308,7 +311,8 @@ def _parts(hint: Any, seen: set[int]) -> Iterator[Any]:
     seen.add(id(hint))
     yield hint
     inner = [*typing.get_args(hint), *getattr(hint, "__metadata__", ())]
-    if dataclasses.is_dataclass(hint) or typing.is_typeddict(hint):
+    # TypedDict (also that of typing_extensions) and NamedTuple are subclasses of builtins.
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, _RECORDS)):
         inner += _field_types(hint)
     for part in inner:
         yield from _parts(part, seen)

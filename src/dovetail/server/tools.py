@@ -44,6 +44,9 @@ class Tool(Generic[P, R]):
         self.function = function
         self.output = output
         self.decode = arguments.decode
+        self._call = function.call
+        # The result of an inline tool, a coroutine for any other.
+        self.start = self._run_inline if function.inline else self._run
         self._text_only = text_only
         self._stamp = stamp
 
@@ -58,22 +61,15 @@ class Tool(Generic[P, R]):
         schema = self.output.schema if revision.any_output else self.output.wrapped_schema
         return msgspec.structs.replace(self.definition, output_schema=schema)
 
-    def start(self, arguments: dict[str, Any], revision: Revision) -> Any:
-        """The result of an inline tool, a coroutine for any other."""
-        if self.function.inline:
-            return self._run_inline(arguments, revision)
-        return self._run(arguments, revision)
-
     async def _run(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
         try:
-            value = await self.function(arguments)
-            return self.result(value, revision)
+            return self.result(await self._call(**arguments), revision)
         except (Exception, SystemExit) as error:
             return self._failure(error, revision)
 
     def _run_inline(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
         try:
-            return self.result(self.function(arguments), revision)
+            return self.result(self._call(**arguments), revision)
         except (Exception, SystemExit) as error:
             return self._failure(error, revision)
 
@@ -97,8 +93,9 @@ class Tool(Generic[P, R]):
     def _structured(
         self, value: Any, data: bytes, is_object: bool, revision: Revision
     ) -> CallToolResult:
+        text = value if type(value) is str else data.decode()
         structured = _structure(data, is_object, revision)
-        return self._stamped([_text(value, data)], structured, revision)
+        return self._stamped([TextContent(text=text)], structured, revision)
 
     def _finished(self, result: CallToolResult, revision: Revision) -> CallToolResult:
         """A result the tool made itself, fitted to the revision."""

@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.spec import types
 
-__all__ = ["decode_cancelled", "decode_meta", "params_decoder"]
+__all__ = ["decode_cancelled", "decode_meta", "decode_params"]
 
 _PARAMS: dict[str, type[types.RequestParams]] = {
     "initialize": types.InitializeRequestParams,
@@ -37,18 +37,17 @@ _PARAMS: dict[str, type[types.RequestParams]] = {
 decode_meta = msgspec.json.Decoder(types.EmptyRequestParams).decode
 decode_cancelled = msgspec.json.Decoder(types.CancelledNotificationParams).decode
 
-# Decoders are made when first needed: most servers see five methods in their life.
-_decoders: dict[str, Any] = {}
+
+class _Decoders(dict[str, Any]):
+    """Made when first needed: most servers see five methods in their life."""
+
+    def __missing__(self, method: str) -> Any:
+        params = _PARAMS.get(method)
+        if params is None:
+            return decode_meta  # not kept: names of unknown methods are the peer's to choose
+        decode = self[method] = msgspec.json.Decoder(params).decode
+        return decode
 
 
-def params_decoder(method: str) -> Any:
-    """The function that reads the params of ``method``."""
-    return _decoders.get(method) or _make(method)
-
-
-def _make(method: str) -> Any:
-    params = _PARAMS.get(method)
-    if params is None:
-        return decode_meta  # not kept: names of unknown methods are the peer's to choose
-    decode = _decoders[method] = msgspec.json.Decoder(params).decode
-    return decode
+# The function that reads the params of a method.
+decode_params = _Decoders()

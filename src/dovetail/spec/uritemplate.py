@@ -5,7 +5,8 @@ Matching is our own, because RFC 6570 only defines expansion:
 - ``{x}``, ``{.x}``, ``{/x}`` take one or more characters, never ``/ ? #``;
   ``{+x}`` and ``{#x}`` take reserved characters too.
 - ``{;a,b}``, ``{?a,b}``, ``{&a,b}`` are optional and take their parameters in
-  any order, each at most once, and no others.
+  any order, each at most once, and no others; a variable before them never
+  takes the character they begin with.
 - Of several ways to match, the one with the longest leading values wins.
 
 Values come percent-decoded: a ``%2F`` becomes ``/``, so a value is not safe as

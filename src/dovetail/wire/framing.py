@@ -37,15 +37,15 @@ class LineFramer:
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that ``chunk`` completes, blank lines left out."""
         *lines, rest = chunk.split(b"\n")
-        if not lines:
-            self._keep(rest)
-            return []
-        self._keep(lines[0])
-        frames = self.finish()
-        frames += [line for line in lines[1:] if line and not line.isspace()]
+        frames: list[Frame] = []
+        if lines and self._size:
+            self._keep(lines.pop(0))
+            frames = self.finish()
+        frames += filter(bytes.strip, lines)  # type: ignore[arg-type]
         if len(chunk) > self.max_frame:
             frames = [self._capped(frame) for frame in frames]
-        self._keep(rest)
+        if rest:
+            self._keep(rest)
         return frames
 
     def finish(self) -> list[Frame]:
@@ -54,14 +54,13 @@ class LineFramer:
         self._pending.clear()
         self._size = 0
         self._oversize = None
-        blank = isinstance(frame, bytes) and (not frame or frame.isspace())
-        return [] if blank else [frame]
+        return [frame] if isinstance(frame, Oversize) or frame.strip() else []
 
     def _keep(self, part: bytes) -> None:
-        if self._oversize is not None or not part:
+        self._size += len(part)
+        if self._oversize is not None:
             return
         self._pending.append(part)
-        self._size += len(part)
         if self._size > self.max_frame:
             self._oversize = Oversize(b"".join(self._pending)[:_KEPT_PREFIX], self.max_frame)
             self._pending.clear()
