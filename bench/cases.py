@@ -7,7 +7,7 @@ from messages import LEGACY, MODERN
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ROOT / "bench" / "servers"
-OURS = str(ROOT / ".venv" / "bin" / "python")
+OURS = str(ROOT / ".peers" / "ours" / "bin" / "python")
 PEERS = str(ROOT / ".peers" / "venv" / "bin" / "python")
 
 

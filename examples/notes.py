@@ -132,8 +132,8 @@ def remove_note(id: int) -> Note:
     return note
 
 
-@server.resource("notes://{id}", mime_type="text/plain")
-def note(id: int) -> str:
+@server.resource("notes://{id}", name="note", mime_type="text/plain")
+def read_note(id: int) -> str:
     """The text of one note."""
     found = notebook.find(id)
     if found is None:
@@ -141,7 +141,7 @@ def note(id: int) -> str:
     return found.text
 
 
-@note.complete("id")
+@read_note.complete("id")
 def complete_id(prefix: str) -> list[str]:
     return [str(note.id) for note in notebook.notes() if str(note.id).startswith(prefix)]
 

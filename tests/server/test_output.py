@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dovetail.server.output import (
     OutputError,
-    hand_written_output,
+    SchemaOutput,
     is_text_only,
     output_codec,
     unstructured,
@@ -246,7 +246,7 @@ def test_registration_errors_name_the_function() -> None:
 
 def test_hand_written_output() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    codec = hand_written_output(schema)
+    codec = SchemaOutput(schema)
     assert codec.schema is codec.wrapped_schema is schema
     raw = codec.encode({"n": 1})
     assert codec.check(raw) is None
@@ -254,9 +254,9 @@ def test_hand_written_output() -> None:
         codec.check(codec.encode({"n": "x"}))
     with pytest.raises(OutputError, match=r"expected type \"object\", got array"):
         codec.check(b"[]")
-    assert hand_written_output({"type": "array"}).wrapped_schema["required"] == ["result"]
+    assert SchemaOutput({"type": "array"}).wrapped_schema["required"] == ["result"]
     with pytest.raises(ValueError, match="may only refer to itself"):
-        hand_written_output({"$ref": "https://example.com"})
+        SchemaOutput({"$ref": "https://example.com"})
 
 
 def test_encoding_is_one_python_call() -> None:

@@ -530,12 +530,20 @@ def test_arguments_that_are_no_object(raw: bytes) -> None:
         b'{"text":"\\ud800"}',
         b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
         b'{"unknown":' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b'{"a":' + b"[" * 600 + b"]" * 600 + b"}",
     ],
 )
 def test_broken_json(raw: bytes) -> None:
     with pytest.raises(BrokenJson):
         EVERYTHING.decode(raw)
+
+
+def test_a_recursive_type_nested_too_deeply(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_deep(schema: Any, value: Any) -> Any:
+        raise RecursionError  # how deep that is depends on the interpreter
+
+    monkeypatch.setattr(exact, "integers", too_deep)
+    with pytest.raises(BrokenJson, match="nested too deeply"):
+        taking(Node).decode(b'{"a":{"value":1.0}}')
 
 
 @pytest.mark.parametrize("number", [b"1e400", b"1e99999999999999999999999", b"1" * 5000])

@@ -369,6 +369,7 @@ class Peer:
     def close(self) -> list[Id]:
         """No more messages; the ids of our requests that nobody will answer."""
         self.phase = state.CLOSED
+        self._modern = None  # its requests are refused by the table from now on, like all
         waiting = list(self.pending)
         self.pending.clear()
         return waiting

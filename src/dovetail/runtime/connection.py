@@ -33,7 +33,14 @@ log = logging.getLogger("dovetail")
 # Called with "in" or "out" and the frame, for wire logs and test recorders.
 Tap = Callable[[str, bytes], None]
 
-_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
+def _start_task(
+    coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+) -> asyncio.Task[None]:
+    """From 3.12 on a task runs at once, and one that never waits is done when this returns."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    return asyncio.Task(coroutine, loop=loop)
 
 
 class Handler(Struct, frozen=True):
@@ -94,6 +101,8 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
+        self._starting = False
+        self._feeding = False
         self._paused = False
         self._input_ended = False
         self._waiters: dict[Id, asyncio.Future[Raw]] = {}
@@ -114,8 +123,12 @@ class Connection:
         self._writer = writer
 
     def feed(self, chunk: bytes) -> None:
+        self._feeding = True
         for frame in self._framer.feed(chunk):
             self.receive(frame)
+        self._feeding = False
+        if self._out:
+            self._flush()
 
     def receive(self, frame: Frame) -> None:
         if self._tap is not None:
@@ -172,11 +185,11 @@ class Connection:
     def _start(self, request: Request) -> None:
         try:
             outcome = request.handler.call(request, self)
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             self._fail(request, error)
             return
         if type(outcome) is CoroutineType:
-            task = asyncio.Task(self._serve(request, outcome), loop=self._loop, **_EAGER)
+            task = _start_task(self._serve(request, outcome), self._loop)
             if not task.done():
                 self._tasks.add(task)
                 request.task = task
@@ -198,6 +211,8 @@ class Connection:
             self._tasks.discard(request.task)
             if self._queue or self._input_ended:
                 self._start_waiting()
+            if not self._tasks and self._out and not self._feeding:
+                self._flush()
 
     def _wait(self, request: Request) -> None:
         size = len(bytes(request.raw)) if request.raw is not UNSET else 0
@@ -213,11 +228,15 @@ class Connection:
         self._queued_bytes += size
 
     def _start_waiting(self) -> None:
+        if self._starting:  # from a task that was done as soon as the loop below started it
+            return
+        self._starting = True
         while self._queue and len(self._tasks) < self.limits.max_in_flight and not self._paused:
             request = self._queue.popleft()
             self._queued_bytes -= len(bytes(request.raw)) if request.raw is not UNSET else 0
             if self.peer.in_flight.get(request.id) is request:  # not cancelled meanwhile
                 self._start(request)
+        self._starting = False
         if self._input_ended and not self._tasks and not self._queue:
             self._end()
 
@@ -239,7 +258,8 @@ class Connection:
             self.send(self._error(request, error))
             return
         out += b"\n"
-        if not before:
+        # The end of `feed`, or of the only task, will flush; else the next turn does.
+        if not before and not self._feeding and (request.task is None or len(self._tasks) > 1):
             self._loop.call_soon(self._flush)
 
     def _send_apart(self, request: Request, frame: ResultFrame) -> None:
@@ -260,8 +280,9 @@ class Connection:
             error = McpError(INTERNAL_ERROR)
         try:
             return self.peer.error(request.id, error)
-        except TypeError:  # data that JSON cannot express
-            return self.peer.error(request.id, McpError(error.code, error.message))
+        except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
+            text = str(error.message).encode(errors="replace").decode()
+            return self.peer.error(request.id, McpError(error.code, text))
 
     def _send_answer(self, request: Request, frame: bytes) -> None:
         answers = request.batch
@@ -280,7 +301,7 @@ class Connection:
         """Queue one frame; it leaves with the others of this turn of the loop."""
         if self._tap is not None:
             self._tap("out", frame)
-        if not self._out:
+        if not self._out and not self._feeding:
             self._loop.call_soon(self._flush)
         self._out += frame
         self._out += b"\n"
@@ -305,11 +326,17 @@ class Connection:
         if request.batch is not None:
             self._close_answer(request.batch)
         if request.task is not None:
-            request.task.cancel(event.reason)
+            # In the next turn, when it has begun for sure: a task cancelled before its first
+            # step never runs, so neither the handler nor our own clean-up would.
+            self._loop.call_soon(request.task.cancel, event.reason)
 
     def _notification(self, event: Notification) -> None:
-        if self._on_notification is not None:
+        if self._on_notification is None:
+            return
+        try:
             self._on_notification(event, self)
+        except Exception:
+            log.exception("%s failed", event.method)
 
     def _batch(self, event: Batch) -> None:
         answers = _Answers()
@@ -395,6 +422,8 @@ class Connection:
             self._fail(self._queue.popleft(), error)
 
     async def _cancel_running(self) -> None:
+        if self._tasks:
+            await asyncio.sleep(0)  # all of them have begun, as in `_cancel`
         for task in self._tasks:
             task.cancel("shutdown")
         if self._tasks:

@@ -9,8 +9,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 __all__ = ["Threads"]
 
@@ -22,10 +25,15 @@ class Threads:
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
         self._idle = 0
+
+    @cached_property
+    def _jobs(self) -> "SimpleQueue[_Job]":
+        from queue import SimpleQueue  # a server without sync tools needs none
+
+        return SimpleQueue()
 
     def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> asyncio.Future[Any]:
         """Run ``function(**arguments)`` in a thread; the future belongs to this loop."""

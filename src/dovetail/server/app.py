@@ -1,5 +1,6 @@
 """``Server``: the registries, the decorators, and the ways to run it."""
 
+import gc
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +28,6 @@ from dovetail.server.tools import Tool
 from dovetail.spec import types
 from dovetail.spec.meta import SERVER_INFO_KEY
 from dovetail.spec.revisions import Revision
-from dovetail.spec.uritemplate import UriTemplate
 
 __all__ = ["Server"]
 
@@ -328,6 +328,10 @@ class Server:
                 file=sys.stderr,
             )
         own_in, own_out = stdio.claim()
+        # What was made so far stays for good: collecting it again and again is in
+        # vain. A call leaves no cycles, so young objects need few collections too.
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
         asyncio.run(stdio.serve(lambda: self.connection(tap=tap), own_in, own_out))
 
 
@@ -336,19 +340,19 @@ def _definition(registered: Any, revision: Revision) -> Any:
 
 
 # 1 to 128 of these since 2025-11-25 (digest 6); clients put names into APIs that insist.
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_TOOL_NAME = r"[A-Za-z0-9_.-]{1,128}"
 # RFC 3986 (digest S39): a scheme, then nothing but what a URI may hold.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[!#$&-;=?-Z_a-z~\[\]@]|%[0-9A-Fa-f]{2})*")
+_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[!#$&-;=?-Z_a-z~\[\]@]|%[0-9A-Fa-f]{2})*"
 
 
 def checked_uri(uri: str) -> str:
-    if not _URI.fullmatch(re.sub(r"\{[^}]*\}", "", uri)):
+    if not re.fullmatch(_URI, re.sub(r"\{[^}]*\}", "", uri)):
         raise ValueError(f"{uri!r} is not a URI: it needs a scheme, and escapes for odd characters")
     return uri
 
 
 def checked_name(kind: str, name: str, registry: dict[str, Any]) -> str:
-    if kind == "tool" and not _TOOL_NAME.fullmatch(name):
+    if kind == "tool" and not re.fullmatch(_TOOL_NAME, name):
         raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
     if name in registry:
         raise ValueError(f"{kind} {name!r} is already registered")
@@ -365,6 +369,6 @@ def _tool_annotations(hints: dict[str, bool | UnsetType]) -> types.ToolAnnotatio
 def _resource_definition(
     uri: str, size: int | UnsetType, shared: dict[str, Any]
 ) -> types.Resource | types.ResourceTemplate:
-    if UriTemplate(uri).names:
+    if "{" in uri:
         return types.ResourceTemplate(uri_template=uri, **shared)
     return types.Resource(uri=uri, size=size, **shared)

@@ -60,7 +60,11 @@ def _given(params: CompleteRequestParams) -> dict[str, str]:
 def complete(found: Any) -> Completion:
     """A completer's list as the answer: the first hundred, and how many there are."""
     if isinstance(found, Completion):
-        return found
+        return Completion(
+            values=found.values[:MAX_VALUES],
+            total=found.total,
+            has_more=len(found.values) > MAX_VALUES or found.has_more,
+        )
     values = [str(value) for value in found]
     shown = values[:MAX_VALUES]
     return Completion(values=shown, total=len(values), has_more=len(values) > len(shown))

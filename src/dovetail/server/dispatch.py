@@ -13,6 +13,7 @@ from dovetail.core.peer import Request
 from dovetail.errors import (
     INVALID_PARAMS,
     PARSE_ERROR,
+    RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     McpError,
 )
@@ -178,12 +179,21 @@ class Dispatch:
             variables = template.match(uri)
             if variables is not None:
                 return template, variables
-        raise McpError(revision.not_found, "Resource not found", {"uri": uri})
+        raise self._not_found(uri, revision)
+
+    def _not_found(self, uri: str, revision: Revision) -> McpError:
+        data = {"uri": uri} if self._server.policy.errors == "full" else None
+        return McpError(revision.not_found, "Resource not found", data)
 
     async def _read(
         self, resource: Resource[..., Any], uri: str, arguments: dict[str, Any], revision: Revision
     ) -> Any:
-        result = ReadResourceResult(contents=await resource.read(uri, arguments))
+        try:
+            result = ReadResourceResult(contents=await resource.read(uri, arguments))
+        except McpError as error:
+            if error.code == RESOURCE_NOT_FOUND:  # which code says so depends on the revision
+                raise self._not_found(uri, revision) from None
+            raise
         return {**project(result, revision), **self._server.cache_stamps(revision, resource.ttl_ms)}
 
     # -- prompts ---------------------------------------------------------------------

@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-_GOOGLE = re.compile(
+_GOOGLE = (
     r"(Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?|Attributes):\s*\Z"
 )
-_NUMPY_RULE = re.compile(r"-{3,}\s*\Z")
-_REST = re.compile(r":(param|type|returns?|rtype|raises?)\b\s*([^:]*):\s*(.*)\Z")
-_GOOGLE_ITEM = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)\Z")
-_NUMPY_ITEM = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?\Z")
+_NUMPY_RULE = r"-{3,}\s*\Z"
+_REST = r":(param|type|returns?|rtype|raises?)\b\s*([^:]*):\s*(.*)\Z"
+_GOOGLE_ITEM = r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)\Z"
+_NUMPY_ITEM = r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?\Z"
 _PARAMETERS = frozenset({"Args", "Arguments", "Parameters", "Params", "Other Parameters"})
 _NUMPY_SECTIONS = _PARAMETERS | {
     "Returns",
@@ -40,6 +40,8 @@ def describe(fn: Callable[..., Any]) -> tuple[str | None, dict[str, str]]:
 
 def parse(doc: str) -> tuple[str | None, dict[str, str]]:
     """Split a cleaned docstring into description and parameter texts."""
+    if "\n" not in doc and not doc.startswith(":"):
+        return doc.strip() or None, {}
     lines = doc.split("\n")
     kept: list[str] = []
     found: dict[str, str] = {}
@@ -53,16 +55,18 @@ def parse(doc: str) -> tuple[str | None, dict[str, str]]:
 def _section(lines: list[str], at: int, kept: list[str], found: dict[str, str]) -> int:
     """Take one line or one whole section; the number of the next line."""
     line = lines[at]
-    if match := _GOOGLE.match(line):
+    if match := re.match(_GOOGLE, line):
         end = _block_end(lines, at + 1)
         if end > at + 1:
             return _take(match[1], lines, at, at + 1, end, _GOOGLE_ITEM, kept, found)
     elif (
-        line.strip() in _NUMPY_SECTIONS and at + 1 < len(lines) and _NUMPY_RULE.match(lines[at + 1])
+        line.strip() in _NUMPY_SECTIONS
+        and at + 1 < len(lines)
+        and re.match(_NUMPY_RULE, lines[at + 1])
     ):
         end = _numpy_end(lines, at + 2)
         return _take(line.strip(), lines, at, at + 2, end, _NUMPY_ITEM, kept, found)
-    elif match := _REST.match(line):
+    elif match := re.match(_REST, line):
         end = _rest_end(lines, at + 1)
         if match[1] == "param" and match[2].split():
             found[match[2].split()[-1]] = _join([match[3], *lines[at + 1 : end]])
@@ -77,7 +81,7 @@ def _take(
     at: int,
     start: int,
     end: int,
-    item: re.Pattern[str],
+    item: str,
     kept: list[str],
     found: dict[str, str],
 ) -> int:
@@ -88,17 +92,17 @@ def _take(
     return end
 
 
-def _items(lines: list[str], item: re.Pattern[str]) -> dict[str, str]:
+def _items(lines: list[str], item: str) -> dict[str, str]:
     """``name: text`` entries; deeper lines belong to the entry above them."""
     indent = min((_indent(line) for line in lines if line.strip()), default=0)
     texts: dict[str, list[str]] = {}
     names: list[str] = []
     for line in lines:
-        match = item.match(line.strip()) if _indent(line) == indent and line.strip() else None
+        match = re.match(item, line.strip()) if _indent(line) == indent and line.strip() else None
         if match:
             names = re.split(r"\s*,\s*", match[1])
             # numpy puts the type after the colon, Google the text.
-            first = [match[2]] if item is _GOOGLE_ITEM else []
+            first = [match[2]] if item == _GOOGLE_ITEM else []
             texts.update({name: list(first) for name in names})
         else:
             for name in names:
@@ -128,6 +132,6 @@ def _rest_end(lines: list[str], at: int) -> int:
 
 def _numpy_end(lines: list[str], at: int) -> int:
     """The section runs to the next underlined heading."""
-    while at < len(lines) and not (at + 1 < len(lines) and _NUMPY_RULE.match(lines[at + 1])):
+    while at < len(lines) and not (at + 1 < len(lines) and re.match(_NUMPY_RULE, lines[at + 1])):
         at += 1
     return at

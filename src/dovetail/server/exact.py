@@ -21,10 +21,11 @@ SHOWN = 80
 _read = msgspec.json.Decoder(float_hook=Decimal).decode
 _write = msgspec.json.Encoder(decimal_format="number").encode
 
-_MESSAGE = re.compile(r"(?s)(.*?)(?: - at (?:`key` in )?`\$(.*)`)?\Z")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
-_EXPECTED = re.compile(r"Expected (.*?)(?:, got `(.*)`)?\Z")
-_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
+# Patterns are compiled when first used: most servers never refuse an argument.
+_MESSAGE = r"(?s)(.*?)(?: - at (?:`key` in )?`\$(.*)`)?\Z"
+_STEP = r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]"
+_EXPECTED = r"Expected (.*?)(?:, got `(.*)`)?\Z"
+_FIELD = r"Object (missing required|contains unknown) field `(.*)`\Z"
 _NAMES = {
     str: "str",
     bool: "bool",
@@ -239,11 +240,11 @@ def _is_integral(value: Decimal | float) -> bool:
 
 def explain(message: str, value: Any, schema: dict[str, Any]) -> ArgumentError:
     """msgspec's message as an ArgumentError with path, expectation and value."""
-    found = _MESSAGE.match(message)
+    found = re.match(_MESSAGE, message)
     text, where = (found[1], found[2] or "") if found else (message, "")
-    steps = [_step(*step) for step in _STEP.findall(where)]
+    steps = [_step(*step) for step in re.findall(_STEP, where)]
     path = where.removeprefix(".")
-    if field := _FIELD.match(text):
+    if field := re.match(_FIELD, text):
         return _field_error(field[1], f"{path}.{field[2]}".lstrip("."), schemas_at(schema, steps))
     if not path and not isinstance(value, dict):
         return not_object(value)
@@ -251,7 +252,7 @@ def explain(message: str, value: Any, schema: dict[str, Any]) -> ArgumentError:
     got = "" if at is _NOTHING else show(at)
     if text.startswith(("Invalid enum value", "Invalid value")):
         return ArgumentError(path, _one_of(schemas_at(schema, steps)), got)
-    if expected := _EXPECTED.match(text):
+    if expected := re.match(_EXPECTED, text):
         key = "a key that is " if "`key`" in message else ""
         want = key + expected[1].replace("`", "")
         return ArgumentError(path, want, expected[2] or "" if key or not got else got)

@@ -1,6 +1,5 @@
 """Tools whose schemas are written by hand instead of taken from a signature."""
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +7,10 @@ from typing import Any
 import msgspec
 
 from dovetail.server.function import Function
-from dovetail.server.output import OutputError, wrap
-from dovetail.server.signature import enc_hook, label, schema_codec
+from dovetail.server.output import SchemaOutput
+from dovetail.server.signature import check_references, label, schema_codec
 
 __all__ = ["HandWrittenArguments", "HandWrittenOutput"]
-
-_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 class HandWrittenArguments:
@@ -37,19 +34,11 @@ def _only_parameter(function: Function) -> str:
     return names[0]
 
 
-class HandWrittenOutput:
+class HandWrittenOutput(SchemaOutput):
     """Structured output that the author promises to make as the schema says."""
 
+    __slots__ = ()
+
     def __init__(self, schema: dict[str, Any]) -> None:
-        self.schema = schema
-        self.is_object = schema.get("type") == "object"
-        self.wrapped_schema = schema if self.is_object else wrap(schema)
-
-    def encode(self, value: Any) -> bytes:
-        return _encode(value)
-
-    def check(self, raw: bytes) -> None:
-        jsonschema = importlib.import_module("jsonschema")  # an extra, for debugging only
-        validator = jsonschema.Draft202012Validator(self.schema)
-        for error in validator.iter_errors(msgspec.json.decode(raw)):
-            raise OutputError(f"The result does not fit its schema: {error.message}")
+        check_references(schema)
+        super().__init__(schema)

@@ -32,7 +32,7 @@ from dovetail.spec.types import (
 __all__ = [
     "OutCodec",
     "OutputError",
-    "hand_written_output",
+    "SchemaOutput",
     "is_text_only",
     "output_codec",
     "unstructured",
@@ -108,9 +108,13 @@ class _Encoded:
 
 
 class SchemaOutput(_Encoded):
-    """The result of a hand-written schema."""
+    """The result of a schema the author wrote; values are encoded as they are."""
 
     __slots__ = ()
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        check_references(schema)
+        super().__init__(schema)
 
     def check(self, raw: bytes) -> None:
         try:
@@ -151,12 +155,6 @@ def output_codec(fn: Callable[..., Any]) -> OutCodec | None:
     check_type(what, kind)
     (schema,), defs = components([kind])
     return TypeOutput(kind, inline(schema, defs))
-
-
-def hand_written_output(schema: dict[str, Any]) -> OutCodec:
-    """The codec of an output schema the author wrote; values are encoded as they are."""
-    check_references(schema)
-    return SchemaOutput(schema)
 
 
 def is_text_only(fn: Callable[..., Any]) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from dovetail.server.completion import Completers
@@ -45,6 +46,10 @@ class Prompt(Generic[P, R]):
         value = self.function.call(**arguments)
         if not self.function.inline:
             value = await value
+        # Structs take anything; what leaves must be messages (digest X38).
+        return msgspec.convert(msgspec.to_builtins(self._result(value)), GetPromptResult)
+
+    def _result(self, value: Any) -> GetPromptResult:
         if isinstance(value, GetPromptResult):
             return value
         values = value if isinstance(value, list | tuple) else [value]

@@ -12,7 +12,6 @@ from dovetail.server.signature import enc_hook, label
 from dovetail.server.strings import StringCodec
 from dovetail.spec import types
 from dovetail.spec.types import ResourceContents
-from dovetail.spec.uritemplate import UriTemplate
 
 __all__ = ["Resource", "is_traversal"]
 
@@ -37,6 +36,8 @@ class Resource(Generic[P, R]):
         self.codec = StringCodec(function.fn, function.skipped)
         self.template = None
         if isinstance(definition, types.ResourceTemplate):
+            from dovetail.spec.uritemplate import UriTemplate  # brings urllib: only when needed
+
             self.template = UriTemplate(definition.uri_template)
         self.completers = Completers(
             f"Resource '{self.uri}'", self.codec.properties, function.threads
@@ -75,9 +76,9 @@ class Resource(Generic[P, R]):
         """The variables, if the URI belongs to this template."""
         assert self.template is not None
         found = self.template.match(uri)
-        if found is not None and uri.startswith("file:") and any(map(is_traversal, found.values())):
-            return None
-        return found
+        if found is None or uri[:5].lower() != "file:":
+            return found
+        return None if any(map(is_traversal, found.values())) else found
 
     async def read(self, uri: str, arguments: dict[str, Any]) -> list[ResourceContents]:
         value = self.function.call(**arguments)

@@ -5,17 +5,13 @@ and constraints, refuses unknown names and fills in defaults in one C pass.
 Everything slow happens at registration, or after a refusal (see ``exact``).
 """
 
-import copy
-import dataclasses
 import functools
-import importlib
-import importlib.util
 import inspect
 import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from pathlib import PurePath
+from os import PathLike
 from typing import Any, Protocol
 
 import msgspec
@@ -120,6 +116,8 @@ def _field(
     if type(default) in _COPIED and not default:
         return name, hint, default  # msgspec makes a new one per call, in C
     if isinstance(default, _COPIED) or _is_mutable_record(default):
+        import copy
+
         factory = functools.partial(copy.deepcopy, default)
         return name, hint, msgspec.field(default_factory=factory)
     return name, hint, msgspec.field(default=default)
@@ -190,20 +188,20 @@ def _accept_what_msgspec_accepts(root: dict[str, Any]) -> None:
 
 
 def _schema_hook(hint: Any) -> dict[str, Any]:
-    if isinstance(hint, type) and issubclass(hint, PurePath):
+    if isinstance(hint, type) and issubclass(hint, PathLike):
         return {"type": "string"}
     raise NotImplementedError
 
 
 def dec_hook(hint: type, value: Any) -> Any:
-    if issubclass(hint, PurePath) and isinstance(value, str):
-        return hint(value)
+    if issubclass(hint, PathLike) and isinstance(value, str):
+        return hint(value)  # type: ignore[call-arg]
     raise ValueError(f"Expected `{hint.__name__}`, got `{type(value).__name__}`")
 
 
 def enc_hook(value: Any) -> Any:
     """Common values msgspec does not know."""
-    if isinstance(value, PurePath):
+    if isinstance(value, PathLike):
         return str(value)
     if hasattr(value, "model_dump"):  # a pydantic model below a type that is none
         return value.model_dump(mode="json", by_alias=True)
@@ -312,7 +310,9 @@ def _parts(hint: Any, seen: set[int]) -> Iterator[Any]:
     yield hint
     inner = [*typing.get_args(hint), *getattr(hint, "__metadata__", ())]
     # TypedDict (also that of typing_extensions) and NamedTuple are subclasses of builtins.
-    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, _RECORDS)):
+    if isinstance(hint, type) and (
+        hasattr(hint, "__dataclass_fields__") or issubclass(hint, _RECORDS)
+    ):
         inner += _field_types(hint)
     for part in inner:
         yield from _parts(part, seen)
@@ -376,6 +376,8 @@ def check_references(schema: dict[str, Any]) -> None:
 
 def validator(schema: dict[str, Any]) -> Callable[[Any], None]:
     """A check that raises ArgumentError; only structural if jsonschema is not installed."""
+    import importlib.util
+
     if importlib.util.find_spec("jsonschema") is None:
         return functools.partial(_check_structure, schema)
     return _jsonschema_check(schema)
@@ -406,6 +408,8 @@ def _is_type(value: Any, name: str) -> bool:
 
 
 def _jsonschema_check(schema: dict[str, Any]) -> Callable[[Any], None]:
+    import importlib
+
     jsonschema = importlib.import_module("jsonschema")
     registry = importlib.import_module("referencing").Registry()
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)

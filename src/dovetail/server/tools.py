@@ -1,6 +1,8 @@
 """Tools: what ``@server.tool`` makes of a function, and the results of a call."""
 
+import inspect
 import logging
+from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -8,8 +10,8 @@ from msgspec import UNSET, Raw
 
 from dovetail.errors import McpError, ToolError
 from dovetail.server.function import Function
-from dovetail.server.output import OutCodec
-from dovetail.server.signature import ArgCodec, enc_hook
+from dovetail.server.output import OutCodec, is_content, is_text_only
+from dovetail.server.signature import ArgCodec, enc_hook, hint
 from dovetail.spec import types
 from dovetail.spec.project import project
 from dovetail.spec.revisions import MODERN, Revision
@@ -47,7 +49,8 @@ class Tool(Generic[P, R]):
         self._call = function.call
         # The result of an inline tool, a coroutine for any other.
         self.start = self._run_inline if function.inline else self._run
-        self._text_only = text_only
+        self._text_only = text_only or is_text_only(function.fn)
+        self._returns_content = _returns_content(function.fn)
         self._stamp = stamp
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,12 +80,14 @@ class Tool(Generic[P, R]):
 
     def result(self, value: Any, revision: Revision) -> CallToolResult:
         """The value as content, and as structured content where the revision has it."""
-        if self.output is not None:
+        if self.output is not None and type(value) is not CallToolResult:
             data = self.output.encode(value)
             return self._structured(value, data, self.output.is_object, revision)
         if isinstance(value, CallToolResult):
             return self._finished(value, revision)
         content = _as_content(value)
+        if content is None and self._returns_content and value in ([], ()):
+            content = []
         if content is not None:
             return self._stamped(project(content, revision), UNSET, revision)
         data = _encode(value)
@@ -139,6 +144,10 @@ class Tool(Generic[P, R]):
             return self.failed(str(error), revision)
         log.error("tool %r failed", self.name, exc_info=error)
         return self.failed(f"Internal error in tool '{self.name}'", revision)
+
+
+def _returns_content(fn: Callable[..., Any]) -> bool:
+    return is_content(hint(fn, "the return value", inspect.signature(fn).return_annotation))
 
 
 def _text(value: Any, data: bytes) -> TextContent:

@@ -8,12 +8,17 @@ custom one, is read for its ``_meta`` only.
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from dovetail.spec import types
 
 __all__ = ["decode_cancelled", "decode_meta", "decode_params"]
 
-_PARAMS: dict[str, type[types.RequestParams]] = {
+_ONLY_META = ""  # no method has this name
+
+_PARAMS: dict[str, type[types.Wire]] = {
+    _ONLY_META: types.EmptyRequestParams,
+    "notifications/cancelled": types.CancelledNotificationParams,
     "initialize": types.InitializeRequestParams,
     "tools/list": types.ListRequestParams,
     "tools/call": types.CallToolRequestParams,
@@ -34,20 +39,26 @@ _PARAMS: dict[str, type[types.RequestParams]] = {
     "tasks/update": types.UpdateTaskRequestParams,
 }
 
-decode_meta = msgspec.json.Decoder(types.EmptyRequestParams).decode
-decode_cancelled = msgspec.json.Decoder(types.CancelledNotificationParams).decode
 
 
 class _Decoders(dict[str, Any]):
     """Made when first needed: most servers see five methods in their life."""
 
     def __missing__(self, method: str) -> Any:
-        params = _PARAMS.get(method)
-        if params is None:
+        if method not in _PARAMS:
             return decode_meta  # not kept: names of unknown methods are the peer's to choose
-        decode = self[method] = msgspec.json.Decoder(params).decode
+        decode = self[method] = msgspec.json.Decoder(_PARAMS[method]).decode
         return decode
 
 
 # The function that reads the params of a method.
 decode_params = _Decoders()
+
+
+def decode_meta(raw: bytes | Raw) -> Any:
+    """The ``_meta`` of a request, whatever else its params hold."""
+    return decode_params[_ONLY_META](raw)
+
+
+def decode_cancelled(raw: bytes | Raw) -> Any:
+    return decode_params["notifications/cancelled"](raw)

@@ -25,37 +25,41 @@ _CHUNK = 65536  # what a Linux pipe holds
 
 def claim() -> tuple[int, int]:
     """Private descriptors of stdin and stdout; the public ones are made harmless."""
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
+    _fill_gaps()
     own_in = _own(0, os.O_RDONLY)
     own_out = _own(1, os.O_WRONLY)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # started without a stderr
-        os.dup2(null, 1)
-    if null > 2:
-        os.close(null)
-    with suppress(AttributeError, ValueError):  # prints show up when they are made
+    os.dup2(2, 1)
+    os.close(null)
+    with suppress(AttributeError, OSError, ValueError):  # no stdout, or not Python's own
+        sys.stdout.flush()  # what was printed before waits in the buffer: to stderr with it
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     return own_in, own_out
 
 
+def _fill_gaps() -> None:
+    """Open those of 0, 1 and 2 that are closed, or a copy made here would take their place."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(null, True)
+    os.close(null)
+
+
 def _own(fd: int, flags: int) -> int:
-    """A private descriptor for what ``fd`` is open on; the null device if it is closed.
+    """A private descriptor for what ``fd`` is open on.
 
     Non-blocking mode belongs to the open file, which a pipe may share with the
-    shell or with our own stderr, so a pipe or terminal is opened anew.
+    shell or with our own stderr, so a pipe or terminal is opened anew. Not so
+    the reading end of a named pipe: opened after its writer is gone, it would
+    never report the end.
     """
-    try:
-        copy = os.dup(fd)
-    except OSError:
-        return os.open(os.devnull, flags)
-    mode = os.fstat(copy).st_mode
-    if stat.S_ISFIFO(mode) or os.isatty(copy):
-        with suppress(OSError):
-            fresh = os.open(f"/proc/self/fd/{copy}", flags | os.O_NONBLOCK | os.O_NOCTTY)
+    copy = os.dup(fd)
+    own = f"/proc/self/fd/{copy}"
+    is_pipe = stat.S_ISFIFO(os.fstat(copy).st_mode)
+    with suppress(OSError):
+        is_named = is_pipe and not os.readlink(own).startswith("pipe:")
+        if os.isatty(copy) or (is_pipe and not (is_named and flags == os.O_RDONLY)):
+            fresh = os.open(own, flags | os.O_NONBLOCK | os.O_NOCTTY)
             os.close(copy)
             return fresh
     return copy
@@ -66,6 +70,8 @@ async def serve(connect: Callable[[], Connection], own_in: int, own_out: int) ->
     loop = asyncio.get_running_loop()
     connection = connect()
     writer = await _open_writer(own_out, connection)
+    if os.path.sameopenfile(own_in, own_out):  # one socket for both, as inetd has it
+        loop.remove_reader(own_out)  # the writer takes any input for the end of its peer
     reader = await _open_reader(own_in, connection)
     connection.attach(reader, writer)
     restore = _stop_on_signals(loop, connection)

@@ -26,10 +26,11 @@ Frame = bytes | Oversize
 class LineFramer:
     """Splits a byte stream at newlines. CR before it is JSON white space and stays."""
 
-    __slots__ = ("_oversize", "_pending", "_size", "max_frame")
+    __slots__ = ("_kept", "_oversize", "_pending", "_size", "max_frame")
 
     def __init__(self, max_frame: int) -> None:
         self.max_frame = max_frame
+        self._kept = min(_KEPT_PREFIX, max_frame)  # the same however the frame arrives
         self._pending: list[bytes] = []
         self._size = 0
         self._oversize: Oversize | None = None
@@ -41,9 +42,10 @@ class LineFramer:
         if lines and self._size:
             self._keep(lines.pop(0))
             frames = self.finish()
-        frames += filter(bytes.strip, lines)  # type: ignore[arg-type]
-        if len(chunk) > self.max_frame:
-            frames = [self._capped(frame) for frame in frames]
+        if len(chunk) <= self.max_frame:
+            frames += filter(bytes.strip, lines)  # type: ignore[arg-type]
+        else:
+            frames += [self._capped(line) for line in lines if line.strip() or self._is_over(line)]
         if rest:
             self._keep(rest)
         return frames
@@ -62,10 +64,11 @@ class LineFramer:
             return
         self._pending.append(part)
         if self._size > self.max_frame:
-            self._oversize = Oversize(b"".join(self._pending)[:_KEPT_PREFIX], self.max_frame)
+            self._oversize = Oversize(b"".join(self._pending)[: self._kept], self.max_frame)
             self._pending.clear()
 
-    def _capped(self, frame: Frame) -> Frame:
-        if isinstance(frame, Oversize) or len(frame) <= self.max_frame:
-            return frame
-        return Oversize(frame[:_KEPT_PREFIX], self.max_frame)
+    def _is_over(self, line: bytes) -> bool:
+        return len(line) > self.max_frame
+
+    def _capped(self, line: bytes) -> Frame:
+        return Oversize(line[: self._kept], self.max_frame) if self._is_over(line) else line

@@ -113,7 +113,8 @@ def _check_utf8(frame: bytes) -> None:
         raise RemoteProtocolError(McpError(PARSE_ERROR, data="Invalid UTF-8")) from None
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+# Compiled when first used, as are all patterns here: most connections never need them.
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _NOT_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -122,7 +123,7 @@ def check_depth(frame: bytes, max_depth: int, envelope: Envelope) -> None:
     if frame.count(b"{") + frame.count(b"[") <= max_depth:
         return
     depth = 0
-    for bracket in _STRING.sub(b"", frame).translate(None, _NOT_BRACKET):
+    for bracket in re.sub(_STRING, b"", frame).translate(None, _NOT_BRACKET):
         depth += 1 if bracket in b"[{" else -1
         if depth > max_depth:
             text = f"Nesting deeper than {max_depth} levels"
@@ -166,7 +167,9 @@ def _first_fault(value: dict[str, Any], readable_id: Id | None) -> str:
         return "Field 'id' must be a string or an integer"
     if "method" in value and not isinstance(value["method"], str):
         return "Field 'method' must be a string"
-    return "Field 'error' must be an object with 'code' and 'message'"
+    if "error" in value:
+        return "Field 'error' must be an object with 'code' and 'message'"
+    return "A field is there twice, once with a wrong value"
 
 
 def split_batch(frame: bytes) -> list[bytes] | None:
@@ -179,9 +182,7 @@ def split_batch(frame: bytes) -> list[bytes] | None:
         return None
 
 
-_SCALAR_MEMBER = re.compile(
-    rb'\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*("(?:[^"\\]++|\\.)*+"|-?\d+(?=\s*[,}]))\s*,'
-)
+_SCALAR_MEMBER = rb'\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*("(?:[^"\\]++|\\.)*+"|-?\d+(?=\s*[,}]))\s*,'
 
 
 def salvage_id(prefix: bytes) -> Id | None:
@@ -193,7 +194,8 @@ def salvage_id(prefix: bytes) -> Id | None:
     found: Id | None = None
     is_request = False
     position = prefix.find(b"{") + 1
-    while position and (member := _SCALAR_MEMBER.match(prefix, position)):
+    pattern = re.compile(_SCALAR_MEMBER)
+    while position and (member := pattern.match(prefix, position)):
         if member[1] == b"id":
             found = _scalar(member[2])
         is_request = is_request or member[1] == b"method"

@@ -1,0 +1,34 @@
+"""Marks must name requirements that exist; in CI a skipped test is a failed one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from _manifest import check_items
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    check_items(items)
+
+
+def no_skip(report: Any) -> Any:
+    """In CI everything a test needs is there, so a skip hides a fault of the setup."""
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {why}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    return no_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    return no_skip((yield))
