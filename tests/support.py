@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Iterable
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,14 +28,18 @@ PONG = {"jsonrpc": "2.0", "id": "still there?", "result": {}}
 PATIENCE = 20.0
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a test on a loop of its own; an exception that nobody took fails it."""
+def run(main: Coroutine[Any, Any, T], *, collect: bool = True) -> T:
+    """Run a test on a loop of its own; an exception that nobody took fails it.
+
+    Without ``collect`` such an exception may fail a later test, but a run costs little.
+    """
     lost: list[dict[str, Any]] = []
 
     async def watched() -> T:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
         result = await asyncio.wait_for(main, PATIENCE)
-        gc.collect()  # an exception that nobody looked at is reported when its future dies
+        if collect:
+            gc.collect()  # an exception that nobody looked at is reported when its future dies
         return result
 
     result = asyncio.run(watched())
@@ -45,6 +51,22 @@ async def until(done: Callable[[], Any]) -> None:
     """Give the loop turns until something is so; ``run`` ends a wait in vain."""
     while not done():  # noqa: ASYNC110 - what we wait for has no event to tell us
         await asyncio.sleep(0)
+
+
+@contextmanager
+def no_crash() -> Iterator[None]:
+    """Fails if a traceback was logged: a crash of ours behind an error that says nothing."""
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]
+    log = logging.getLogger("dovetail")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+    crashes = [record.exc_info for record in seen if record.exc_info]
+    assert not crashes, crashes
 
 
 # -- frames --------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
     DovetailError
     ├── McpError              an error answer: code, message, data
+    │   └── ResourceNotFound      there is nothing at this URI
     ├── ToolError             a tool failed; its text is shown to the model
+    │   └── ClientError           a question to the client failed, or cannot be asked
     ├── ProtocolError
     │   ├── LocalProtocolError    our own caller broke the protocol
     │   └── RemoteProtocolError   the peer broke it; carries the error to answer with
@@ -23,6 +25,7 @@ INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
+URL_ELICITATION_REQUIRED = -32042
 UNSUPPORTED_VERSION = -32022
 
 # Requirement 001 fixes these texts; MCP leaves them open.
@@ -36,6 +39,7 @@ MESSAGES = {
     HEADER_MISMATCH: "Header mismatch",
     MISSING_CLIENT_CAPABILITY: "Missing required client capability",
     UNSUPPORTED_VERSION: "Unsupported protocol version",
+    URL_ELICITATION_REQUIRED: "URL elicitation required",
 }
 
 
@@ -57,8 +61,29 @@ class McpError(DovetailError):
         return text if self.data is None else f"{text}: {self.data}"
 
 
+class ResourceNotFound(McpError):
+    """Raise it in a resource function: there is nothing at this URI.
+
+    Which code says so depends on the revision; the connection knows.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(RESOURCE_NOT_FOUND, data={"uri": uri})
+
+
 class ToolError(DovetailError):
     """Raise it in a tool: the text becomes an ``isError`` result the model can read."""
+
+
+class ClientError(ToolError):
+    """The client refused a question, answered nonsense, or cannot be asked.
+
+    ``code`` is that of the client's error answer, if it gave one.
+    """
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        self.code = code
+        super().__init__(text)
 
 
 class ProtocolError(DovetailError):

@@ -258,11 +258,9 @@ def test_an_enveloped_request_is_served_at_any_time(policy: str) -> None:
 @pytest.mark.verifies("S1", "S2", "R000-10", "R002-11", "D-revisions", "D-oldest-on-stdio")
 def test_the_revision_asked_for_is_the_one_answered(revision: str) -> None:
     result = answer(make(), revision, "initialize", initialize(revision), handshake=False)["result"]
-    assert result == {
-        "protocolVersion": revision,
-        "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
-        "serverInfo": {"name": "s", "version": "1"},
-    }
+    assert result.pop("capabilities").keys() >= {"tools", "resources", "prompts"}
+    info = {"name": "s", "version": "1"}
+    assert result == {"protocolVersion": revision, "serverInfo": info}
 
 
 def agreed(server: Server, asked: str) -> str:
@@ -397,10 +395,11 @@ def test_discover(policy: dict[str, Any]) -> None:
     server = make(
         instructions="Use it.", title="S", description="d", website_url="https://e.org", **policy
     )
-    assert answer(server, E, "server/discover")["result"] == {
+    result = answer(server, E, "server/discover")["result"]
+    assert result.pop("capabilities").keys() >= {"tools", "resources", "prompts"}
+    assert result == {
         "resultType": "complete",
         "supportedVersions": [E],
-        "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
         "instructions": "Use it.",
         "ttlMs": 0,
         "cacheScope": "private",

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Struct
 
 from dovetail import Context, McpError, Server
+from dovetail.errors import ResourceNotFound
 from dovetail.server.resources import is_traversal
 from dovetail.spec.types import Annotations, Icon, ResourceContents
 from dovetail.testing import connect
@@ -211,7 +212,7 @@ def test_a_function_can_say_that_there_is_nothing(revision: str) -> None:
 
     @server.resource("x://{name}")
     def find(name: str) -> str:
-        raise McpError(-32002, "Whatever the author writes")
+        raise ResourceNotFound(f"x://{name}")
 
     assert error(server, revision, "x://none") == not_found(revision, "x://none")
 

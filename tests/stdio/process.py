@@ -116,7 +116,7 @@ class Process:
         if self._popen.returncode is None:
             poll.register(self._exit, select.POLLIN)
         names = {fd: name for name, fd in self._open.items()}
-        for fd, _ in poll.poll(min(seconds, 1.0) * 1000):
+        for fd, _ in poll.poll(min(seconds, 0.02) * 1000):
             if fd == self._exit:
                 self._popen.poll()
             elif names[fd] == "stdin":
@@ -134,7 +134,7 @@ class Process:
 
     def _read(self, name: str, fd: int) -> None:
         try:
-            chunk = os.read(fd, CHUNK)
+            chunk = os.read(fd, CHUNK)  # a pipe holds less
         except BlockingIOError:
             return
         except OSError:  # a pty says EIO when the other side is gone
@@ -157,7 +157,8 @@ class Process:
     def _record(self, sender: Any, line: bytes, check: bool = True) -> None:
         """Ten thousand lines that differ in their id only are validated once."""
         shape = (sender, _ID.sub(b'"id":0', line))
-        self.recorder.sent(sender, line, check=check and shape not in self._seen)
+        with contextlib.nullcontext() if check else contextlib.suppress(RecursionError):
+            self.recorder.sent(sender, line, check=check and shape not in self._seen)
         if check:
             self._seen.add(shape)
 

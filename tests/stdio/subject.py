@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import logging
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -12,15 +11,16 @@ from typing import Annotated
 
 from dovetail import Context, Limits, Server, unstructured
 
-# Printed before the server runs: as common as it is wrong.
-print("noise: import")
+if not os.environ.get("QUIET"):
+    print("noise: import")  # before the server runs: as common as it is wrong
 
 server = Server(
     "subject",
     version="1.0.0",
     limits=Limits(
         drain_seconds=float(os.environ.get("DRAIN_SECONDS", "30")),
-        max_frame=int(os.environ.get("MAX_FRAME", str(4 * 1024 * 1024))),
+        stop_seconds=float(os.environ.get("STOP_SECONDS", "1")),
+        max_in_flight=int(os.environ.get("MAX_IN_FLIGHT", "1024")),
     ),
 )
 
@@ -104,11 +104,13 @@ def leave_child() -> int:
 
 
 @server.tool
-def leave_fork() -> int:
-    """The same by fork alone, as ``multiprocessing`` does it."""
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
-    child.start()
-    return child.pid or 0
+async def leave_task() -> str:
+    """A task that outlives the call, and refuses to end with the server."""
+    tasks.append(asyncio.create_task(stubborn()))
+    return "left"
+
+
+tasks: list[asyncio.Task[str]] = []
 
 
 @server.tool

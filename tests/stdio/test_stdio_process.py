@@ -1,6 +1,5 @@
 """The stdio transport as its clients meet it: a process, its descriptors and its end."""
 
-import contextlib
 import fcntl
 import json
 import os
@@ -18,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from process import SUBJECT, Process, call_line, line
+from process import PATIENCE, SUBJECT, Process, call_line, line
 
 PING = b'{"jsonrpc":"2.0","id":901,"method":"ping"}'
 PIPE_SIZE = 65536
@@ -61,7 +60,7 @@ def answers_of(data: bytes) -> dict[Any, Any]:
 # -- what user code prints, and what it reads ---------------------------------------------------
 
 
-@pytest.mark.verifies("F-stdio-print", "R002-21")
+@pytest.mark.verifies("F-stdio-print", "R002-21", "S45", "R000-1", "R000-6", "R001-13")
 def test_nothing_user_code_prints_reaches_the_wire(server: Process) -> None:
     assert server.text("noise") == "quiet"
     assert server.text("echo", text="still here") == "still here"
@@ -70,6 +69,7 @@ def test_nothing_user_code_prints_reaches_the_wire(server: Process) -> None:
     said = re.findall(r"^noise: (.*)$", server.errors.decode(), re.MULTILINE)
     kinds = ["import", "print", "sys.stdout", "buffer", "descriptor", "child", "C"]
     assert sorted(said) == sorted(kinds)
+    assert b"jsonrpc" not in server.errors
 
 
 @pytest.mark.verifies("F-stdio-stdin")
@@ -145,7 +145,7 @@ def check_all_answered(process: Process) -> None:
     assert quiet_end(process)
 
 
-@pytest.mark.verifies("F-stdio-eof", "E-no-newline")
+@pytest.mark.verifies("F-stdio-eof", "SH-stdin-eof", "E-no-newline")
 @pytest.mark.parametrize("ending", [b"\n", b"", b"\r\n"])
 def test_piped_input_is_answered_after_its_end(ending: bytes) -> None:
     """``echo '…' | server``"""
@@ -169,7 +169,9 @@ def test_input_from_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     count = 5000
     path.write_bytes(b"".join(call_line(id, "add", a=id, b=0) for id in range(count)))
-    with path.open("rb") as file, Process(stdin=file.fileno()) as process:
+    # Checking every answer makes this reader a slow one: see the test of slow readers below.
+    patient = {"STOP_SECONDS": "60"}
+    with path.open("rb") as file, Process(stdin=file.fileno(), env=patient) as process:
         assert process.wait() == 0
         assert sorted(message["id"] for message in process.inbox) == list(range(count))
         assert all("result" in message for message in process.inbox)
@@ -281,7 +283,7 @@ def raw_terminal() -> tuple[int, int]:
 @pytest.mark.verifies("F-terminal-hint")
 def test_a_terminal_gets_one_friendly_line() -> None:
     ours, theirs = pty.openpty()
-    with Process(stdin=theirs) as process:
+    with Process(stdin=theirs, env={"QUIET": "1"}) as process:
         process.use("stdin", ours)
         process.says("Ctrl-D")
         process.initialize()
@@ -291,7 +293,7 @@ def test_a_terminal_gets_one_friendly_line() -> None:
         assert process.wait() == 0
         assert is_blocking(theirs)
         os.close(theirs)
-        friendly = process.errors.decode().removeprefix("noise: import\n")
+        friendly = process.errors.decode()
         assert friendly.startswith("subject speaks MCP")
         assert friendly.count("\n") == 1
 
@@ -304,7 +306,7 @@ def test_no_friendly_line_without_a_terminal(server: Process) -> None:
 
 def test_output_to_a_terminal() -> None:
     ours, theirs = raw_terminal()
-    with Process(stdout=theirs) as process:
+    with Process(stdout=theirs, env={"QUIET": "1"}) as process:
         process.use("stdout", ours)
         process.initialize()
         assert process.text("big", size=300_000) == "x" * 300_000
@@ -317,7 +319,7 @@ def test_output_to_a_terminal() -> None:
 @pytest.mark.verifies("F-broken-pipe")
 def test_a_terminal_that_hangs_up_ends_the_server() -> None:
     ours, theirs = raw_terminal()
-    with Process(stdin=theirs, stdout=theirs) as process:
+    with Process(stdin=theirs, stdout=theirs, env={"QUIET": "1"}) as process:
         os.close(theirs)
         process.use("stdin", os.dup(ours))
         process.use("stdout", ours)
@@ -385,19 +387,19 @@ def test_the_mode_of_a_shared_pipe_is_left_alone() -> None:
     """``server 2>&1 | …``: stderr must not become non-blocking for those who share it."""
     reading, writing = os.pipe()
     with Process(stdout=writing, stderr=writing) as process:
-        process.use("stdout", reading)
-        process.until(lambda: process._partial or process.inbox or True)
         process.write(line("server/discover") + call_line(2, "echo", text="x"))
+        process.until(lambda: not process._unsent)
         seen = bytearray()
         while seen.count(b"\n") < 3:
-            assert select.select([reading], [], [], 60)[0]
+            assert select.select([reading], [], [], PATIENCE)[0]
             seen += os.read(reading, PIPE_SIZE)
         assert is_blocking(writing)
         os.close(writing)
-        process.end_input()
-        assert process.wait_exit() == 0
+        assert process.finish() == 0
+        assert os.read(reading, PIPE_SIZE) == b""
+        os.close(reading)
         lines = bytes(seen).splitlines()
-        assert lines.pop(lines.index(b"noise: import")) == b"noise: import"
+        assert lines.pop(lines.index(b"noise: import"))
         assert sorted(json.loads(one)["id"] for one in lines) == [1, 2]
 
 
@@ -414,6 +416,17 @@ def test_the_mode_of_a_shared_input_is_left_alone() -> None:
 # -- the end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("F-cancel", "SH-stop-work")
+def test_a_cancelled_call_is_stopped_and_never_answered(server: Process) -> None:
+    cancelled = server.call("sleep_async", seconds=3600)
+    server.says("sleep_async: started")
+    server.notify("notifications/cancelled", {"requestId": cancelled, "reason": "enough"})
+    server.says("sleep_async: cancelled\nsleep_async: finally")
+    assert server.text("echo", text="next") == "next"
+    assert server.finish() == 0
+    assert server.inbox == []
+
+
 @pytest.mark.verifies("F-stdio-eof")
 def test_waiting_for_running_calls_is_bounded() -> None:
     with Process(env={"DRAIN_SECONDS": "0.3"}) as process:
@@ -425,6 +438,22 @@ def test_waiting_for_running_calls_is_bounded() -> None:
             assert (error["code"], error["message"]) == (-32603, "Internal error")
         assert b"sleep_async: finally" in process.errors
         assert quiet_end(process)
+
+
+@pytest.mark.xfail(reason="Connection._drain stops after stop_seconds, whatever still leaves")
+def test_a_slow_reader_gets_the_last_answers_whole() -> None:
+    """Slow is not gone: as long as bytes leave, the server must not end."""
+    with Process(env={"STOP_SECONDS": "0.3"}) as process:
+        process.initialize()
+        process.reading = False
+        last = process.call("big", size=20 * PIPE_SIZE)
+        process.end_input()
+        process.reading = True
+        while "stdout" in process._open:
+            select.select([], [], [], 0.1)  # as slow as a reader may be, not to wait for anything
+            process._turn(0.1)
+        assert process.wait() == 0
+        assert len(process.answer(last)["result"]["content"][0]["text"]) == 20 * PIPE_SIZE
 
 
 def start_work(process: Process, work: str) -> int | None:
@@ -472,6 +501,14 @@ def test_the_end_of_input_ends_a_server_whose_handler_refuses_to_stop() -> None:
         assert process.answer(running or 0)["error"]["code"] == -32603
 
 
+@pytest.mark.verifies("F-sigterm")
+def test_a_signal_ends_a_server_with_tasks_that_refuse_to_stop(server: Process) -> None:
+    assert server.text("leave_task") == "left"
+    server.says("stubborn: started")
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+
+
 @pytest.mark.verifies("F-sigterm", "F-sigint")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_server_at_once(server: Process, number: int) -> None:
@@ -495,14 +532,13 @@ def test_a_signal_while_the_client_does_not_read(server: Process) -> None:
 
 
 @pytest.mark.verifies("F-sigterm", "F-stdio-print")
-@pytest.mark.parametrize("tool", ["leave_child", "leave_fork"])
-def test_a_child_process_does_not_hold_the_pipe_open(server: Process, tool: str) -> None:
-    child = int(server.text(tool))
+def test_a_child_process_does_not_hold_the_pipe_open(server: Process) -> None:
+    child = int(server.text("leave_child"))
     assert is_alive(child)
     server.end_input()
     # The client sees the end of the output when the server ends, not when the child does. The
     # child may have stderr, so only stdout counts.
-    server.until(lambda: "stdout" not in server._open, "the end of the output", 15)
+    server.until(lambda: "stdout" not in server._open, "the end of the output")
     assert is_alive(child)
     os.kill(child, signal.SIGKILL)
     assert server.wait() == 0
@@ -796,31 +832,37 @@ def test_pipelined_calls_in_threads_are_answered_once_each(server: Process) -> N
     assert len(server.inbox) == count
 
 
-@pytest.mark.verifies("F-limit-output")
-@pytest.mark.parametrize("tool", ["big", "big_async"])
-def test_a_slow_reader_gets_everything_and_costs_little(server: Process, tool: str) -> None:
+@pytest.mark.verifies("F-limit-output", "F-limit-in-flight")
+@pytest.mark.parametrize(
+    ("tool", "in_flight", "allowed"),
+    [("big_async", 1024, 40_000_000), ("big_async", 32, 15_000_000), ("big", 32, 15_000_000)],
+)
+def test_a_slow_reader_gets_everything_and_costs_little(
+    tool: str, in_flight: int, allowed: int
+) -> None:
     """50 MB of answers that nobody reads at first."""
-    count, size = 5_000, 10_000
-    server.text("add", a=1, b=2)
-    before = server.resident()
-    server.reading = False
-    ids = [server.call(tool, size=size) for _ in range(count)]
-    with contextlib.suppress(AssertionError):  # it need not read all while we do not
-        server.until(lambda: not server._unsent, patience=2)
-    server.reading = True
-    peak = server.resident()
+    count, size = 8_000, 6_250
+    with Process(env={"MAX_IN_FLIGHT": str(in_flight)}) as server:
+        server.initialize()
+        server.text("add", a=1, b=2)
+        before = server.resident()
+        server.reading = False
+        ids = [server.call(tool, size=size) for _ in range(count)]
+        server.until(lambda: not server._unsent, "room for the requests")
+        server.reading = True
+        peak = server.resident()
 
-    def all_there() -> bool:
-        nonlocal peak
-        peak = max(peak, server.resident())
-        return len(server.inbox) >= count
+        def all_there() -> bool:
+            nonlocal peak
+            peak = max(peak, server.resident())
+            return len(server.inbox) >= count
 
-    server.until(all_there, "all the answers")
-    assert sorted(message["id"] for message in server.inbox) == ids
-    lengths = {len(message["result"]["content"][0]["text"]) for message in server.inbox}
-    assert lengths == {size}
-    assert peak - before < 35_000_000
-    assert server.finish() == 0
+        server.until(all_there, "all the answers")
+        assert sorted(message["id"] for message in server.inbox) == ids
+        lengths = {len(message["result"]["content"][0]["text"]) for message in server.inbox}
+        assert lengths == {size}
+        assert peak - before < allowed
+        assert server.finish() == 0
 
 
 @pytest.mark.verifies("F-limit-output")

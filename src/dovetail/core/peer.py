@@ -20,8 +20,10 @@ from dovetail.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
+    URL_ELICITATION_REQUIRED,
     LocalProtocolError,
     McpError,
     RemoteProtocolError,
@@ -68,9 +70,12 @@ class Request(Struct, eq=False):
     raw: Raw | UnsetType
     revision: Revision
     handler: Any
-    # The driver's: the task that serves it, and the batch that waits for its answer.
+    # The driver's: the task that serves it, the batch that waits for its answer, its
+    # progress, and whether anybody still wants the answer.
     task: Any = None
     batch: Any = None
+    progress: Any = None
+    cancelled: bool = False
 
 
 class Notification(Struct, frozen=True):
@@ -106,6 +111,12 @@ class Batch(Struct, frozen=True):
 
 
 Event = Request | Notification | Cancelled | Response | Reply | Batch
+
+
+# Explanations may be withheld, but not what the schema of an error requires.
+_DATA_REQUIRED = frozenset(
+    {MISSING_CLIENT_CAPABILITY, UNSUPPORTED_VERSION, URL_ELICITATION_REQUIRED}
+)
 
 
 class Peer:
@@ -329,8 +340,7 @@ class Peer:
             revision = self.revision or (MODERN if self._seen_modern else None)
             wire_id = None if revision is None or revision.null_error_id else UNSET
         data = UNSET if error.data is None else error.data
-        # Texts may be withheld, but what a schema requires in `data` may not.
-        if not self._error_detail and isinstance(data, str):
+        if not self._error_detail and error.code not in _DATA_REQUIRED:
             data = UNSET
         return encode(ErrorFrame(wire_id, WireError(error.code, error.message, data)))
 

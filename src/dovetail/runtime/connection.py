@@ -13,6 +13,7 @@ served; only when even those pile up does reading stop.
 import asyncio
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, Raw, Struct
 
 from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
-from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
+from dovetail.errors import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
 from dovetail.wire.framing import Frame, LineFramer
 from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
@@ -99,6 +100,7 @@ class Connection:
         self._writer: Writer | None = None
         self._out = bytearray()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._starting = False
@@ -106,6 +108,9 @@ class Connection:
         self._paused = False
         self._input_ended = False
         self._waiters: dict[Id, asyncio.Future[Raw]] = {}
+        self._end_callbacks: list[Callable[[], None]] = []
+        self._thread = threading.get_ident()
+        self.session: Any = None  # what the server keeps about this connection
         # Done when there is nothing left to serve, or nobody to serve it to.
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._others: dict[type, Callable[[Any], None]] = {
@@ -147,6 +152,7 @@ class Connection:
             self.receive(frame)
         self._input_ended = True
         self._fail_waiters()
+        self._run_end_callbacks()
         if self._tasks or self._queue:
             self._loop.call_later(self.limits.drain_seconds, self._end)
         else:
@@ -157,6 +163,7 @@ class Connection:
         self._writer = None
         self._out.clear()
         self._fail_waiters()
+        self._run_end_callbacks()
         self._end()
 
     def pause_writing(self) -> None:
@@ -200,6 +207,7 @@ class Connection:
         try:
             result = await handling
         except asyncio.CancelledError:
+            request.cancelled = True
             # Ours, and the peer has forgotten the request; or the handler's own.
             self._fail(request, McpError(INTERNAL_ERROR, data="The request was interrupted"))
             raise
@@ -209,10 +217,10 @@ class Connection:
             self._answer(request, result)
         finally:
             self._tasks.discard(request.task)
+            if not self._tasks and self._out and not self._feeding:
+                self._flush()  # before others start: they may take long
             if self._queue or self._input_ended:
                 self._start_waiting()
-            if not self._tasks and self._out and not self._feeding:
-                self._flush()
 
     def _wait(self, request: Request) -> None:
         size = len(bytes(request.raw)) if request.raw is not UNSET else 0
@@ -245,6 +253,8 @@ class Connection:
     def _answer(self, request: Request, result: Any) -> None:
         if not self.peer.settle(request):
             return
+        if request.progress is not None:
+            request.progress.finish()
         frame = ResultFrame(request.id, result)
         if request.batch is not None or self._tap is not None:
             self._send_apart(request, frame)
@@ -271,6 +281,8 @@ class Connection:
 
     def _fail(self, request: Request, error: BaseException) -> None:
         if self.peer.settle(request):
+            if request.progress is not None:
+                request.progress.finish()
             self._send_answer(request, self._error(request, error))
 
     def _error(self, request: Request, error: BaseException) -> bytes:
@@ -278,6 +290,8 @@ class Connection:
         if not isinstance(error, McpError):
             log.error("%s failed", request.method, exc_info=error)
             error = McpError(INTERNAL_ERROR)
+        if error.code == RESOURCE_NOT_FOUND:  # 2026-07-28 has another code for it (X32)
+            error = McpError(request.revision.not_found, error.message, error.data)
         try:
             return self.peer.error(request.id, error)
         except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
@@ -323,6 +337,9 @@ class Connection:
 
     def _cancel(self, event: Cancelled) -> None:
         request = event.request
+        request.cancelled = True
+        if request.progress is not None:
+            request.progress.drop()
         if request.batch is not None:
             self._close_answer(request.batch)
         if request.task is not None:
@@ -369,12 +386,35 @@ class Connection:
         self.send(frame)
         try:
             return await future
+        except asyncio.CancelledError:
+            self.notify("notifications/cancelled", {"requestId": id})
+            raise
         finally:
             self.peer.forget(id)
             del self._waiters[id]
 
     def notify(self, method: str, params: Any = UNSET) -> None:
-        self.send(self.peer.notify(method, params))
+        """Send a notification, if there is still somebody to read it."""
+        if self._writer is not None:
+            self.send(self.peer.notify(method, params))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
+        """Run something that answers no request; it ends with the connection."""
+        task = self._loop.create_task(coroutine, name=what)
+        self._background.add(task)
+        task.add_done_callback(self._spawned_done)
+
+    def _spawned_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed", task.get_name(), exc_info=error)
+
+    def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call ``function`` on the event loop: now, or soon when we are in another thread."""
+        if threading.get_ident() == self._thread:
+            function(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def _response(self, event: Response) -> None:
         future = self._waiters.get(event.id)
@@ -392,6 +432,15 @@ class Connection:
 
     # -- the end -----------------------------------------------------------------------
 
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when nothing more will come from the other side."""
+        self._end_callbacks.append(callback)
+
+    def _run_end_callbacks(self) -> None:
+        callbacks, self._end_callbacks = self._end_callbacks, []
+        for callback in callbacks:
+            callback()
+
     def stop(self) -> None:
         """End now, whatever is still running; ``close`` then does it in order."""
         self._end()
@@ -405,6 +454,7 @@ class Connection:
         self._input_ended = True
         if self._reader is not None:
             self._reader.close()
+        self._run_end_callbacks()
         self._refuse_queued()
         await self._cancel_running()
         self._fail_waiters()
@@ -424,17 +474,21 @@ class Connection:
     async def _cancel_running(self) -> None:
         if self._tasks:
             await asyncio.sleep(0)  # all of them have begun, as in `_cancel`
-        for task in self._tasks:
+        running = self._tasks | self._background
+        for task in running:
             task.cancel("shutdown")
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self.limits.stop_seconds)
+        if running:
+            await asyncio.wait(running, timeout=self.limits.stop_seconds)
         for request in list(self.peer.in_flight.values()):  # handlers that would not stop
             self._fail(request, McpError(INTERNAL_ERROR, data="The server is shutting down"))
 
     async def _drain(self) -> None:
         """Wait for the transport to take the last bytes, as long as it takes them."""
-        deadline = self._loop.time() + self.limits.stop_seconds
-        while self._writer is not None and self._writer.get_write_buffer_size():
-            if self._loop.time() > deadline:
+        unsent, deadline = -1, 0.0
+        while self._writer is not None and (left := self._writer.get_write_buffer_size()):
+            now = self._loop.time()
+            if left != unsent:
+                unsent, deadline = left, now + self.limits.stop_seconds
+            elif now > deadline:
                 return
             await asyncio.sleep(0.005)

@@ -13,8 +13,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     # that walks the arguments breaks near 1,000.
     max_depth: int = 128
     # Requests running at once on one connection. Above it they wait: enough to
-    # keep any pool busy, few enough that a flood cannot start 100,000 tasks.
-    max_in_flight: int = 1024
+    # keep any pool busy, few enough that a flood cannot start 100,000 tasks, nor
+    # their answers fill the memory while nobody reads them.
+    max_in_flight: int = 256
     # Requests waiting for a place, and their bytes. Past either the answer is
     # -32603 at once, because a silent queue looks like a hang.
     max_queued: int = 8192

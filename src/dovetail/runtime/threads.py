@@ -40,13 +40,14 @@ class Threads:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
+            jobs = self._jobs  # made here, once: two threads could each make one
             if self._idle:
                 self._idle -= 1
             elif self._count < self._max_threads:
                 self._count += 1
                 name = f"dovetail-worker-{self._count}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._jobs.put((loop, future, function, arguments))
+        jobs.put((loop, future, function, arguments))
         return future
 
     def _work(self) -> None:

@@ -4,36 +4,51 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from dovetail.core.peer import Peer
+from dovetail.core.peer import Notification, Peer, Request
 from dovetail.errors import INVALID_PARAMS
 from dovetail.runtime.connection import Connection, Tap
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.threads import Threads
-from dovetail.server.dispatch import Dispatch
+from dovetail.server.changes import Changes
+from dovetail.server.custom import CustomMethod, CustomNotification
+from dovetail.server.dispatch import KNOWN_METHODS, Dispatch
 from dovetail.server.function import Function
 from dovetail.server.handwritten import HandWrittenArguments, HandWrittenOutput
+from dovetail.server.lifespan import Lifespan, LifespanFunction
 from dovetail.server.listing import Listing
+from dovetail.server.middleware import Middleware
+from dovetail.server.mount import Mount
 from dovetail.server.output import output_codec
-from dovetail.server.policy import Policy, chosen_revisions
+from dovetail.server.policy import checked_policy, chosen_revisions
 from dovetail.server.prompts import Prompt, prompt_arguments
+from dovetail.server.registry import Registry
 from dovetail.server.resources import Resource
+from dovetail.server.session import Session
 from dovetail.server.signature import ArgCodec, args_codec, describe
 from dovetail.server.strings import StringCodec
 from dovetail.server.tools import Tool
 from dovetail.spec import types
-from dovetail.spec.meta import SERVER_INFO_KEY
+from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
 from dovetail.spec.revisions import Revision
+
+if TYPE_CHECKING:
+    from dovetail.server.request_state import Seal
+    from dovetail.server.tasks.service import TaskService
+    from dovetail.server.tasks.store import TaskStore
 
 __all__ = ["Server"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Decorator = Callable[[Callable[P, R]], Any]
+
+# What 2025-11-25 is told when a tool can run as a task (digest 7.1).
+CORE_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 class Server:
@@ -58,6 +73,11 @@ class Server:
         page_size: int | None = None,
         ttl_ms: int = 0,
         cache_scope: Literal["public", "private"] = "private",
+        list_changed: bool = True,
+        extensions: dict[str, Any] | UnsetType = UNSET,
+        experimental: dict[str, Any] | UnsetType = UNSET,
+        state_keys: Sequence[bytes] = (),
+        task_store: "TaskStore | None" = None,
         limits: Limits | None = None,
     ) -> None:
         self.info = types.Implementation(
@@ -69,7 +89,7 @@ class Server:
             icons=icons,
         )
         self.instructions = instructions
-        self.policy = Policy(
+        self.policy = checked_policy(
             errors=errors,
             unknown_tool=unknown_tool,
             bad_arguments=bad_arguments,
@@ -78,20 +98,43 @@ class Server:
             page_size=page_size,
             ttl_ms=ttl_ms,
             cache_scope=cache_scope,
+            list_changed=list_changed,
         )
         self.limits = limits or Limits()
-        self.revisions = chosen_revisions(tuple(revisions) if revisions else None, batches)
-        self.tools: dict[str, Tool[..., Any]] = {}
-        self.resources: dict[str, Resource[..., Any]] = {}
-        self.templates: dict[str, Resource[..., Any]] = {}
-        self.prompts: dict[str, Prompt[..., Any]] = {}
-        self._stamp = Raw(msgspec.json.encode({SERVER_INFO_KEY: self.info}))
-        self._threads = Threads(self.limits.max_threads)
+        self._state_keys = state_keys
+        self._extensions = extensions
+        self._experimental = experimental
+        self._lifespan = Lifespan(self)
+        self._task_store = task_store
+        self.tasks: TaskService | None = None  # made by the first tool that can be a task
+        self.chain: list[Middleware] = []
+        self.may_log = False  # nobody but a function with a context can
+        self.methods: dict[str, CustomMethod] = {}
+        self._notifications: dict[str, CustomNotification] = {}
+        self.revisions = chosen_revisions(revisions, batches)
+        self._changes = Changes()
+        self._mounts: list[Mount] = []
+        self._tools = Registry[Tool[..., Any]]("tool", lambda: self._changed("tools"))
+        self._resources = Registry[Resource[..., Any]]("resource", self._resources_changed)
+        self._templates = Registry[Resource[..., Any]]("resource", self._resources_changed)
+        self._prompts = Registry[Prompt[..., Any]]("prompt", lambda: self._changed("prompts"))
+        # What clients see now.
+        self.tools = self._tools.active
+        self.resources = self._resources.active
+        self.templates = self._templates.active
+        self.prompts = self._prompts.active
+        self.stamp = Raw(msgspec.json.encode({SERVER_INFO_KEY: self.info}))
+        self.threads = Threads(self.limits.max_threads)
         self._dispatch = Dispatch(self)
         self.tool_list = self._listing("tools", self.tools, Tool.described)
         self.resource_list = self._listing("resources", self.resources, _definition)
         self.template_list = self._listing("resourceTemplates", self.templates, _definition)
         self.prompt_list = self._listing("prompts", self.prompts, _definition)
+        self._lists = {
+            "tools": (self.tool_list,),
+            "resources": (self.resource_list, self.template_list),
+            "prompts": (self.prompt_list,),
+        }
 
     @property
     def name(self) -> str:
@@ -115,6 +158,8 @@ class Server:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         inline: bool = False,
+        timeout: float | None = None,
+        task: Literal["optional", "required"] | None = None,
         read_only: bool | UnsetType = UNSET,
         destructive: bool | UnsetType = UNSET,
         idempotent: bool | UnsetType = UNSET,
@@ -127,7 +172,8 @@ class Server:
         """Register a function as a tool; its signature and docstring are the schema.
 
         ``input_schema`` replaces the signature: the function then takes one dict.
-        ``inline=True`` runs a short sync function on the event loop.
+        ``inline=True`` runs a short sync function on the event loop; ``timeout`` ends
+        a call after so many seconds, with an error the model can read.
         """
         if fn is None:
             return lambda fn: self._add_tool(fn, **options)
@@ -143,11 +189,13 @@ class Server:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         inline: bool = False,
+        timeout: float | None = None,
+        task: Literal["optional", "required"] | None = None,
         icons: list[types.Icon] | UnsetType = UNSET,
         meta: dict[str, Any] | UnsetType = UNSET,
         **hints: bool | UnsetType,
     ) -> Tool[..., Any]:
-        function = Function(fn, inline=inline, threads=self._threads)
+        function = self._function(fn, inline)
         arguments: ArgCodec
         if input_schema is None:
             arguments = args_codec(fn, skip=function.skipped)
@@ -155,11 +203,12 @@ class Server:
             arguments = HandWrittenArguments(input_schema, function)
         output = output_codec(fn) if output_schema is None else HandWrittenOutput(output_schema)
         definition = types.Tool(
-            name=checked_name("tool", name or fn.__name__, self.tools),
+            name=checked_tool_name(name or fn.__name__),
             title=title,
             description=description or describe(fn)[0] or UNSET,
             input_schema=arguments.schema,
             annotations=_tool_annotations(hints),
+            execution=UNSET if task is None else types.ToolExecution(task_support=task),
             icons=icons,
             meta=meta,
         )
@@ -168,11 +217,12 @@ class Server:
             definition,
             arguments,
             output,
-            text_only=False,
-            stamp=self._stamp,
+            stamp=self.stamp,
+            timeout=timeout,
+            task=task,
         )
-        self.tools[tool.name] = tool
-        self._changed()
+        self.supports_tasks(task)
+        self._tools.add(tool.name, tool)
         return tool
 
     def resource(
@@ -203,15 +253,11 @@ class Server:
         def register(fn: Callable[P, R]) -> Resource[P, R]:
             shared["name"] = name or fn.__name__
             shared["description"] = description or describe(fn)[0] or UNSET
-            function = Function(fn, inline=inline, threads=self._threads)
+            function = self._function(fn, inline)
             definition = _resource_definition(checked_uri(uri), size, shared)
             is_template = isinstance(definition, types.ResourceTemplate)
-            registry = self.templates if is_template else self.resources
-            if uri in registry:
-                raise ValueError(f"resource {uri!r} is already registered")
             made = Resource[P, R](function, definition, ttl_ms=ttl_ms)
-            registry[uri] = made
-            self._changed()
+            (self._templates if is_template else self._resources).add(uri, made)
             return made
 
         return register
@@ -248,10 +294,10 @@ class Server:
         icons: list[types.Icon] | UnsetType = UNSET,
         meta: dict[str, Any] | UnsetType = UNSET,
     ) -> Prompt[..., Any]:
-        function = Function(fn, inline=inline, threads=self._threads)
+        function = self._function(fn, inline)
         codec = StringCodec(fn, function.skipped)
         definition = types.Prompt(
-            name=checked_name("prompt", name or fn.__name__, self.prompts),
+            name=name or fn.__name__,
             title=title,
             description=description or describe(fn)[0] or UNSET,
             arguments=prompt_arguments(codec) or UNSET,
@@ -259,13 +305,126 @@ class Server:
             meta=meta,
         )
         prompt = Prompt[..., Any](function, definition, codec)
-        self.prompts[prompt.name] = prompt
-        self._changed()
+        self._prompts.add(prompt.name, prompt)
         return prompt
 
-    def _changed(self) -> None:
-        for listing in (self.tool_list, self.resource_list, self.template_list, self.prompt_list):
+    def _function(self, fn: Callable[..., Any], inline: bool = False) -> Function:
+        function = Function(fn, inline=inline, owner=self)
+        self.may_log = self.may_log or function.context is not None
+        return function
+
+    def supports_tasks(self, task: str | None) -> None:
+        """The first tool that can run as a task brings the methods of tasks with it."""
+        if task is None or self.tasks is not None:
+            return
+        from dovetail.server.tasks.service import TaskService
+
+        self.tasks = TaskService(self, self._task_store)
+        self._lifespan.serve(self.tasks.open, self.tasks.close)
+
+    async def watchable_tasks(self, request: Request, session: Session) -> list[str] | UnsetType:
+        """The tasks of a listen request that its client may watch."""
+        if self.tasks is None:
+            return UNSET
+        return await self.tasks.watchable(request, session)
+
+    def _changed(self, kind: str) -> None:
+        """A list is another one now: forget its pages, and tell who is connected."""
+        for listing in self._lists[kind]:
             listing.clear()
+        for mount in self._mounts:
+            mount.sync(kind)
+        if self._changes.sessions:
+            self._dispatch.rebuild()
+            if self.policy.list_changed:
+                self._changes.mark(kind)
+
+    def _resources_changed(self) -> None:
+        self._changed("resources")
+
+    def updated(self, uri: str) -> None:
+        """Tell the subscribers of a resource that it has changed. Any thread may call it."""
+        self._changes.updated(uri)
+
+    # -- around and beyond the protocol ------------------------------------------------
+
+    def mount(self, guest: "Server", prefix: str = "") -> None:
+        """Offer what another server offers, now and later, as if it were ours."""
+        mount = Mount(self, guest, prefix)
+        for kind in self._lists:
+            mount.sync(kind)
+        guest._mounts.append(mount)
+        self.may_log = self.may_log or guest.may_log
+        self._lifespan.include(guest.running())
+
+    def registry(self, kind: str) -> Registry[Any]:
+        registry: Registry[Any] = getattr(self, f"_{kind}")
+        return registry
+
+    def extend(self, identifier: str, settings: dict[str, Any] | None = None) -> None:
+        """Declare an extension (2026-07-28); its identifier needs a prefix (digest X34)."""
+        if "/" not in identifier.strip("/"):
+            raise ValueError(f"extension {identifier!r} needs a prefix, such as com.example/name")
+        given = {} if self._extensions is UNSET else self._extensions
+        self._extensions = {**given, identifier: settings or {}}
+
+    def lifespan(self, function: LifespanFunction) -> LifespanFunction:
+        """Register an async generator: what it yields is ``ctx.state`` while serving."""
+        self._lifespan.add(function)
+        return function
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan yielded."""
+        return self._lifespan.state
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Register ``async (call, next)`` around every request; the first is outermost."""
+        self.chain.append(function)
+        return function
+
+    def method(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register a request of your own; the function takes its params by name."""
+
+        def register(fn: Callable[P, R]) -> Callable[P, R]:
+            if name in self.methods or name in KNOWN_METHODS:
+                raise ValueError(f"method {name!r} is already there")
+            self.methods[name] = CustomMethod(self._function(fn))
+            return fn
+
+        return register
+
+    def notification(self, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register what to do when a client sends this notification."""
+
+        def register(fn: Callable[P, R]) -> Callable[P, R]:
+            if name in self._notifications:
+                raise ValueError(f"notification {name!r} is already handled")
+            self._notifications[name] = CustomNotification(self._function(fn))
+            return fn
+
+        return register
+
+    def _notified(self, notification: Notification, connection: Connection) -> None:
+        handler = self._notifications.get(notification.method)
+        if handler is not None:
+            handler(notification, connection)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The clients that are connected now."""
+        return list(self._changes.sessions)
+
+    def notify(self, method: str, params: Any = UNSET) -> None:
+        """Send a notification of your own to every client that has finished its handshake."""
+        for session in self.sessions:
+            if session.ready:
+                session.notify(method, params)
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message that belongs to no request to every client of the handshake."""
+        for session in self.sessions:
+            session.log(level, data, logger)
 
     # -- what clients are told ---------------------------------------------------------
 
@@ -277,18 +436,46 @@ class Server:
     @property
     def capabilities(self) -> types.ServerCapabilities:
         has_resources = self.resources or self.templates
+        announced = True if self.policy.list_changed else UNSET
+        changing = types.ListChangedCapability(list_changed=announced)
+        subscribed = types.ResourcesCapability(subscribe=True, list_changed=announced)
         return types.ServerCapabilities(
-            tools=types.ListChangedCapability() if self.tools else UNSET,
-            resources=types.ResourcesCapability() if has_resources else UNSET,
-            prompts=types.ListChangedCapability() if self.prompts else UNSET,
+            experimental=self._experimental,
+            extensions=self._declared_extensions(),
+            tasks=UNSET if self.tasks is None else CORE_TASKS,
+            logging={} if self.may_log else UNSET,
+            tools=changing if self.tools else UNSET,
+            resources=subscribed if has_resources else UNSET,
+            prompts=changing if self.prompts else UNSET,
             completions={} if self.completes else UNSET,
         )
+
+    def _declared_extensions(self) -> dict[str, Any] | UnsetType:
+        if self.tasks is None:
+            return self._extensions
+        given = {} if self._extensions is UNSET else self._extensions
+        return {**given, TASKS_EXTENSION: {}}
+
+    @cached_property
+    def seal(self) -> "Seal":
+        """What keeps the state of a question honest while the client holds it."""
+        from dovetail.server.request_state import Seal
+
+        return Seal(self.info.name, keys=self._state_keys)
+
+    def find_resource(self, uri: str) -> tuple[Resource[..., Any], dict[str, str]]:
+        """The resource of a URI and its variables; McpError if there is none."""
+        return self._dispatch.find_resource(uri)
+
+    def result_stamps(self, meta: dict[str, Any]) -> dict[str, Any]:
+        """An empty result of 2026-07-28 with ``meta`` in its ``_meta``."""
+        return {"resultType": "complete", "_meta": {SERVER_INFO_KEY: self.info, **meta}}
 
     def stamps(self, revision: Revision) -> dict[str, Any]:
         """What 2026-07-28 wants on every result (digest S10, 8.2)."""
         if not revision.modern:
             return {}
-        return {"resultType": "complete", "_meta": self._stamp}
+        return {"resultType": "complete", "_meta": self.stamp}
 
     def cache_stamps(self, revision: Revision, ttl_ms: int | None = None) -> dict[str, Any]:
         """The same, with the caching hints of lists and resources (digest S41)."""
@@ -313,7 +500,10 @@ class Server:
             error_detail=self.policy.errors == "full",
             max_depth=self.limits.max_depth,
         )
-        return Connection(peer, self.limits, tap=tap)
+        connection = Connection(peer, self.limits, on_notification=self._notified, tap=tap)
+        connection.session = Session(self, connection)
+        self._changes.open(connection.session)
+        return connection
 
     def run(self, *, tap: Tap | None = None) -> None:
         """Serve stdin and stdout until the client is gone."""
@@ -332,7 +522,16 @@ class Server:
         # vain. A call leaves no cycles, so young objects need few collections too.
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
-        asyncio.run(stdio.serve(lambda: self.connection(tap=tap), own_in, own_out))
+
+        async def serve() -> None:
+            async with self.running():
+                await stdio.serve(lambda: self.connection(tap=tap), own_in, own_out)
+
+        asyncio.run(serve())
+
+    def running(self) -> "Lifespan":
+        """``async with server.running():`` holds the lifespan open; transports do it."""
+        return self._lifespan
 
 
 def _definition(registered: Any, revision: Revision) -> Any:
@@ -351,11 +550,9 @@ def checked_uri(uri: str) -> str:
     return uri
 
 
-def checked_name(kind: str, name: str, registry: dict[str, Any]) -> str:
-    if kind == "tool" and not re.fullmatch(_TOOL_NAME, name):
+def checked_tool_name(name: str) -> str:
+    if not re.fullmatch(_TOOL_NAME, name):
         raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
-    if name in registry:
-        raise ValueError(f"{kind} {name!r} is already registered")
     return name
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import UNSET
 
 from dovetail.errors import INVALID_PARAMS, McpError
-from dovetail.runtime.threads import Threads
 from dovetail.server.function import Function
 from dovetail.spec.types import CompleteRequestParams, Completion
 
@@ -19,10 +18,10 @@ MAX_VALUES = 100  # digest S44
 class Completers:
     """The completers of one prompt or template, by argument."""
 
-    def __init__(self, owner: str, names: Mapping[str, Any], threads: Threads) -> None:
+    def __init__(self, owner: str, names: Mapping[str, Any], server: Any) -> None:
         self._owner = owner
         self._names = names
-        self._threads = threads
+        self._server = server
         self._functions: dict[str, tuple[Function, bool]] = {}
 
     def __bool__(self) -> bool:
@@ -34,7 +33,7 @@ class Completers:
         if name in self._functions:
             raise ValueError(f"{self._owner} completes {name!r} already")
         wants_given = "given" in inspect.signature(fn).parameters
-        self._functions[name] = Function(fn, inline=False, threads=self._threads), wants_given
+        self._functions[name] = Function(fn, inline=False, owner=self._server), wants_given
 
     async def run(self, params: CompleteRequestParams) -> Completion:
         name = params.argument.name

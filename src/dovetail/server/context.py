@@ -1,26 +1,51 @@
-"""What a handler can know about the request it serves."""
+"""What a handler can know about the request it serves, and do while it runs."""
 
+import asyncio
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from dovetail.core.peer import Request
-from dovetail.errors import MISSING_CLIENT_CAPABILITY, McpError, ToolError
+from dovetail.errors import (
+    MISSING_CLIENT_CAPABILITY,
+    URL_ELICITATION_REQUIRED,
+    ClientError,
+    McpError,
+)
 from dovetail.runtime.connection import Connection
+from dovetail.runtime.progress import Progress
+from dovetail.server.session import LEVELS, Session
 from dovetail.spec.types import ClientCapabilities, Implementation
 from dovetail.wire.jsonrpc import Id
 
+if TYPE_CHECKING:  # loaded by the first question: most servers ask none
+    from dovetail.server.ask import Answers
+    from dovetail.server.questions import Answer, ElicitUrl, Question
+    from dovetail.server.sampling import Sampled
+    from dovetail.spec.types import Root
+
 __all__ = ["Context"]
 
+S = TypeVar("S")
+T = TypeVar("T")
 
-class Context:
-    """Given to a function that has a parameter annotated ``Context``."""
 
-    def __init__(self, request: Request, connection: Connection) -> None:
+class Context(Generic[S]):
+    """Given to a function that has a parameter annotated ``Context``.
+
+    Its methods may be called from the event loop and from the thread of a sync
+    function alike, except those that are async.
+    """
+
+    def __init__(self, request: Request, connection: Connection, owner: Any) -> None:
         self._request = request
         self._connection = connection
+        self._owner = owner
+        self._session: Session = connection.session
+        self._samples = 0
 
     @property
     def request_id(self) -> Id:
@@ -59,14 +84,165 @@ class Context:
         meta: dict[str, Any] = params.get("_meta", {})
         return meta
 
+    @property
+    def state(self) -> S:
+        """What the server's lifespan yielded."""
+        state: S = self._owner.state
+        return state
+
+    @property
+    def session(self) -> Session:
+        """The connection the request came on."""
+        return self._session
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether anybody still wants the answer; a long sync function may look here."""
+        return self._request.cancelled
+
+    # -- telling the client ------------------------------------------------------------
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """How far the work is. Costs nothing if the client did not ask, and never waits."""
+        self._stop_if_cancelled()
+        meta = self._request.params.meta
+        if meta is UNSET or meta.progress_token is UNSET:
+            return
+        rest: dict[str, Any] = {"progressToken": meta.progress_token}
+        if total is not None:
+            rest["total"] = total
+        if message is not None and self._request.revision.progress_message:
+            rest["message"] = message
+        self._connection.on_loop(self._report, done, rest)
+
+    def _report(self, done: float, rest: dict[str, Any]) -> None:
+        request = self._request
+        if self._connection.peer.in_flight.get(request.id) is not request:
+            return  # answered or cancelled: nothing may follow (digest X23)
+        if request.progress is None:
+            request.progress = Progress(self._send_progress)
+        request.progress.report(done, rest)
+
+    def _send_progress(self, params: dict[str, Any]) -> None:
+        self._connection.notify("notifications/progress", params)
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message to the client, if it wants messages of this level.
+
+        Levels are those of RFC 5424. Never log credentials or personal data.
+        """
+        self._stop_if_cancelled()
+        if LEVELS.index(level) < LEVELS.index(self._wanted_level()):
+            return
+        params = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        self._connection.on_loop(self._send_log, params)
+
+    def _wanted_level(self) -> str:
+        """2026-07-28 names it in each request; without it there are no messages (S26)."""
+        if not self._request.revision.modern:
+            return self._session.log_level
+        level: Any = self._request.params.meta.log_level
+        return "emergency" if level is UNSET else level
+
+    def _send_log(self, params: dict[str, Any]) -> None:
+        request = self._request
+        if not request.revision.modern or (
+            request.params.meta.log_level is not UNSET and self._is_running()
+        ):
+            self._connection.notify("notifications/message", params)
+
+    def _is_running(self) -> bool:
+        return self._connection.peer.in_flight.get(self._request.id) is self._request
+
+    def _stop_if_cancelled(self) -> None:
+        """A thread cannot be interrupted, so a sync function ends at its next word to us."""
+        if self._request.cancelled:
+            raise asyncio.CancelledError
+
+    def updated(self, uri: str) -> None:
+        """Tell subscribers that a resource has changed."""
+        self._session.server.updated(uri)
+
+    # -- asking the client -------------------------------------------------------------
+
     def require(self, capability: str) -> None:
         """Refuse the request unless the client declared ``capability``, such as "sampling".
 
         2026-07-28 has an error for it (digest S6); before, the model is told.
         """
-        if getattr(self.capabilities, capability) is not UNSET:
-            return
+        if getattr(self.capabilities, capability) is UNSET:
+            raise self._missing({capability: {}})
+
+    def _missing(self, needed: dict[str, Any]) -> Exception:
         if self._request.revision.modern:
-            data: dict[str, Any] = {"requiredCapabilities": {capability: {}}}
-            raise McpError(MISSING_CLIENT_CAPABILITY, data=data)
-        raise ToolError(f"The client does not support {capability}")
+            return McpError(MISSING_CLIENT_CAPABILITY, data={"requiredCapabilities": needed})
+        return ClientError(f"The client does not support {', '.join(needed)}")
+
+    async def ask(self, key: str, question: "Question[T]", *, as_task: bool = False) -> T:
+        """Ask the client one thing; ``key`` names the question within this request.
+
+        With a client of 2026-07-28 the function runs again from the top once the
+        answer is there: do side effects after the last question. ``as_task`` lets
+        a client of 2025-11-25 that can do so run the question as a task.
+        """
+        answer: T = (await self.ask_all({key: question}, as_task=as_task))[key]
+        return answer
+
+    async def ask_all(
+        self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
+    ) -> dict[str, Any]:
+        """Ask several things at once, by key."""
+        self._check_askable(questions)
+        if self._request.revision.modern:
+            return self._answers.take(questions)
+        ask = self._session.ask
+        return {key: await ask(question, as_task=as_task) for key, question in questions.items()}
+
+    def _check_askable(self, questions: Mapping[str, "Question[Any]"]) -> None:
+        """Only what the client declared may be asked (digest S18, S76)."""
+        revision = self._request.revision
+        for question in questions.values():
+            known = question.supported_in(revision)
+            if not known or not question.declared_by(self.capabilities, revision):
+                raise self._missing(question.needs())
+
+    async def sample(self, messages: Any, *, max_tokens: int, **options: Any) -> "Sampled":
+        """Let the client's model continue ``messages``; the options are those of ``Sample``."""
+        from dovetail.server.questions import Sample
+
+        self._samples += 1
+        question = Sample(messages, max_tokens=max_tokens, **options)
+        return await self.ask(f"sample-{self._samples}", question)
+
+    async def roots(self) -> "list[Root]":
+        """The directories the client works in."""
+        from dovetail.server.questions import Roots
+
+        return await self.ask("roots", Roots())
+
+    async def require_url(self, key: str, question: "ElicitUrl") -> "Answer[None]":
+        """The user must visit a URL before this request can be served.
+
+        2025-11-25 has an error for it, after which the client calls again: look
+        whether the visit has happened before you ask. 2026-07-28 asks.
+        """
+        revision = self._request.revision
+        if revision.tasks and question.declared_by(self.capabilities, revision):
+            data = {"elicitations": [question.params(revision)]}
+            raise McpError(URL_ELICITATION_REQUIRED, question.message, data)
+        return await self.ask(key, question)
+
+    def elicitation_complete(self, question: "ElicitUrl") -> None:
+        """Tell the client that the visit it was asked for has happened (2025-11-25 only)."""
+        if self._request.revision.tasks:
+            params = {"elicitationId": question.elicitation_id}
+            method = "notifications/elicitation/complete"
+            self._connection.on_loop(self._connection.notify, method, params)
+
+    @cached_property
+    def _answers(self) -> "Answers":
+        from dovetail.server.ask import Answers
+
+        return Answers(self._request, self._session.server.seal, self._session.principal)

@@ -4,6 +4,7 @@ A method that a revision does not have, or whose capability the server does not
 declare, is simply not in the table: absence is -32601.
 """
 
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,17 +12,23 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     PARSE_ERROR,
-    RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     McpError,
+    ResourceNotFound,
+    ToolError,
 )
 from dovetail.runtime.connection import Connection, Handler
 from dovetail.server.completion import Completers
+from dovetail.server.middleware import fold
 from dovetail.server.resources import Resource
 from dovetail.server.signature import ArgumentError, BrokenJson
+from dovetail.server.subscriptions import subscription_handlers
+from dovetail.server.telemetry import tracing
 from dovetail.server.tools import Tool
+from dovetail.spec._surface import CLIENT_REQUESTS
 from dovetail.spec.project import project
 from dovetail.spec.revisions import BY_ID, HANDSHAKE, MODERN, Revision
 from dovetail.spec.types import (
@@ -36,9 +43,12 @@ from dovetail.spec.types import (
 if TYPE_CHECKING:
     from dovetail.server.app import Server
 
-__all__ = ["Dispatch"]
+__all__ = ["KNOWN_METHODS", "Dispatch"]
 
 _EMPTY = Raw(b"{}")
+
+# Every method of every revision: an author's own must have another name.
+KNOWN_METHODS = frozenset().union(*CLIENT_REQUESTS.values())
 
 
 class Dispatch:
@@ -51,13 +61,18 @@ class Dispatch:
 
     def rebuild(self) -> None:
         """In place, because open connections hold the tables."""
-        served = self._handlers()
+        chain = [*tracing(), *self._server.chain]
+        served = fold(self._handlers(), chain)
+        custom = fold({name: own.handler() for name, own in self._server.methods.items()}, chain)
         self.opening.clear()
         for revision in self._server.revisions:
             table = self.tables.setdefault(revision, {})
             table.clear()
             known = revision.client_requests
             table.update({name: handler for name, handler in served.items() if name in known})
+            table.update(custom)
+            if self._server.tasks is not None:
+                table.update(fold(self._task_handlers(revision), chain))
             if not revision.modern:
                 self.opening.update(table)
         if not self.opening:
@@ -83,7 +98,15 @@ class Dispatch:
             handlers["prompts/get"] = Handler(self._get_prompt)
         if server.completes:
             handlers["completion/complete"] = Handler(self._complete)
-        return handlers
+        return {**handlers, **subscription_handlers(server)}
+
+    def _task_handlers(self, revision: Revision) -> dict[str, Handler]:
+        service = self._server.tasks
+        if service is None:
+            return {}
+        if revision.modern:
+            return service.extension_handlers()
+        return service.core_handlers() if revision.tasks else {}
 
     # -- lifecycle -------------------------------------------------------------------
 
@@ -100,6 +123,7 @@ class Dispatch:
             instructions=self._server.instructions,
         )
         connection.peer.agree(revision, params.client_info, params.capabilities)
+        connection.session.promise(self._server.capabilities)
         return project(result, revision)
 
     def _newest_handshake(self) -> Revision:
@@ -115,6 +139,7 @@ class Dispatch:
         return _EMPTY
 
     def _discover(self, request: Request, connection: Connection) -> Any:
+        self.rebuild()  # what is declared now is served from now on (digest S13)
         result = DiscoverResult(
             supported_versions=[MODERN.id],
             capabilities=self._server.capabilities,
@@ -139,9 +164,31 @@ class Dispatch:
             return self._bad_arguments(tool, error, request.revision)
         except BrokenJson:
             raise McpError(PARSE_ERROR, data="Invalid JSON") from None
-        if tool.function.context is not None:
-            tool.function.add_context(arguments, request, connection)
-        return tool.start(arguments, request.revision)
+        if params.request_state is not UNSET:
+            self._check_state(request, connection)
+        if tool.task is not None or params.task is not UNSET:
+            service = self._server.tasks
+            if service is not None and service.wanted(tool, request):
+                return service.call(tool, arguments, request, connection)
+        if tool.function.context is None:
+            return tool.start(arguments, request)
+        tool.function.add_context(arguments, request, connection)
+        return self._asking(tool.start(arguments, request), request)
+
+    def _asking(self, outcome: Any, request: Request) -> Any:
+        """A function with a context may stop to ask; only 2026-07-28 answers so."""
+        if not request.revision.modern or not isinstance(outcome, CoroutineType):
+            return outcome
+        from dovetail.server.ask import answered_or_asked
+
+        return answered_or_asked(outcome, request, self._server.stamp)
+
+    def _check_state(self, request: Request, connection: Connection) -> None:
+        """State that was tampered with is refused even if nobody would look at it (S19)."""
+        if request.revision.modern and request.params.request_state is not UNSET:
+            from dovetail.server.ask import Answers
+
+            Answers(request, self._server.seal, connection.session.principal)
 
     def _unknown_tool(self, name: str, revision: Revision) -> McpError:
         code = INVALID_PARAMS if revision.modern else self._server.policy.unknown_tool
@@ -164,14 +211,13 @@ class Dispatch:
 
     def _read_resource(self, request: Request, connection: Connection) -> Any:
         uri = request.params.uri
-        resource, variables = self._find_resource(uri, request.revision)
+        resource, variables = self.find_resource(uri)
         arguments = resource.codec.decode(variables)
+        self._check_state(request, connection)
         resource.function.add_context(arguments, request, connection)
-        return self._read(resource, uri, arguments, request.revision)
+        return self._asking(self._read(resource, uri, arguments, request.revision), request)
 
-    def _find_resource(
-        self, uri: str, revision: Revision
-    ) -> tuple[Resource[..., Any], dict[str, str]]:
+    def find_resource(self, uri: str) -> tuple[Resource[..., Any], dict[str, str]]:
         resource = self._server.resources.get(uri)
         if resource is not None:
             return resource, {}
@@ -179,21 +225,15 @@ class Dispatch:
             variables = template.match(uri)
             if variables is not None:
                 return template, variables
-        raise self._not_found(uri, revision)
-
-    def _not_found(self, uri: str, revision: Revision) -> McpError:
-        data = {"uri": uri} if self._server.policy.errors == "full" else None
-        return McpError(revision.not_found, "Resource not found", data)
+        raise ResourceNotFound(uri)
 
     async def _read(
         self, resource: Resource[..., Any], uri: str, arguments: dict[str, Any], revision: Revision
     ) -> Any:
         try:
             result = ReadResourceResult(contents=await resource.read(uri, arguments))
-        except McpError as error:
-            if error.code == RESOURCE_NOT_FOUND:  # which code says so depends on the revision
-                raise self._not_found(uri, revision) from None
-            raise
+        except ToolError as error:
+            raise _refusal(error) from None
         return {**project(result, revision), **self._server.cache_stamps(revision, resource.ttl_ms)}
 
     # -- prompts ---------------------------------------------------------------------
@@ -208,11 +248,15 @@ class Dispatch:
             raise McpError(INVALID_PARAMS, data=f"Unknown prompt: '{params.name}'")
         given = {} if params.arguments is UNSET else params.arguments
         arguments = prompt.codec.decode(given)
+        self._check_state(request, connection)
         prompt.function.add_context(arguments, request, connection)
-        return self._finish(prompt.get(arguments), request.revision)
+        return self._asking(self._finish(prompt.get(arguments), request.revision), request)
 
     async def _finish(self, making: Any, revision: Revision) -> Any:
-        return {**project(await making, revision), **self._server.stamps(revision)}
+        try:
+            return {**project(await making, revision), **self._server.stamps(revision)}
+        except ToolError as error:
+            raise _refusal(error) from None
 
     # -- completion ------------------------------------------------------------------
 
@@ -237,3 +281,8 @@ class Dispatch:
 
 def _shown(ref: Any) -> str:
     return msgspec.json.encode(ref).decode()
+
+
+def _refusal(error: ToolError) -> McpError:
+    """The author's text, where there is no model to read it: no crash, but an error."""
+    return McpError(INTERNAL_ERROR, data=str(error))

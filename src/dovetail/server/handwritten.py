@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.server.function import Function
 from dovetail.server.output import SchemaOutput
-from dovetail.server.signature import check_references, label, schema_codec
+from dovetail.server.signature import label, schema_codec
 
 __all__ = ["HandWrittenArguments", "HandWrittenOutput"]
 
@@ -38,7 +38,3 @@ class HandWrittenOutput(SchemaOutput):
     """Structured output that the author promises to make as the schema says."""
 
     __slots__ = ()
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        check_references(schema)
-        super().__init__(schema)

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from dovetail.server.completion import Completers
 from dovetail.server.function import Function
+from dovetail.server.registry import Handle
 from dovetail.server.strings import StringCodec
 from dovetail.spec import types
 from dovetail.spec.types import GetPromptResult, PromptArgument, PromptMessage, TextContent
@@ -19,7 +20,7 @@ R = TypeVar("R")
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class Prompt(Generic[P, R]):
+class Prompt(Handle, Generic[P, R]):
     """A registered prompt. Calling it calls the function it was made from."""
 
     def __init__(self, function: Function, definition: types.Prompt, codec: StringCodec) -> None:
@@ -27,11 +28,18 @@ class Prompt(Generic[P, R]):
         self.definition = definition
         self.function = function
         self.codec = codec
-        self.completers = Completers(f"Prompt '{self.name}'", codec.properties, function.threads)
+        self.completers = Completers(f"Prompt '{self.name}'", codec.properties, function.owner)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function.fn(*args, **kwargs)
         return result
+
+    def copied(self, prefix: str) -> "Prompt[P, R]":
+        """The same prompt under another name, for the server it is mounted on."""
+        definition = msgspec.structs.replace(self.definition, name=prefix + self.name)
+        copy = Prompt[P, R](self.function, definition, self.codec)
+        copy.completers = self.completers
+        return copy
 
     def complete(self, name: str) -> Callable[[_C], _C]:
         """Register a completer for an argument: ``fn(prefix)`` or ``fn(prefix, given)``."""

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from dovetail.server.completion import Completers
 from dovetail.server.function import Function
+from dovetail.server.registry import Handle
 from dovetail.server.signature import enc_hook, label
 from dovetail.server.strings import StringCodec
 from dovetail.spec import types
@@ -20,7 +21,7 @@ R = TypeVar("R")
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class Resource(Generic[P, R]):
+class Resource(Handle, Generic[P, R]):
     """A registered resource or template. Calling it calls the function it was made from."""
 
     def __init__(
@@ -40,7 +41,7 @@ class Resource(Generic[P, R]):
 
             self.template = UriTemplate(definition.uri_template)
         self.completers = Completers(
-            f"Resource '{self.uri}'", self.codec.properties, function.threads
+            f"Resource '{self.uri}'", self.codec.properties, function.owner
         )
         self._check_names()
 
@@ -54,6 +55,12 @@ class Resource(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function.fn(*args, **kwargs)
         return result
+
+    def copied(self) -> "Resource[P, R]":
+        """The same resource, for the server it is mounted on."""
+        copy = Resource[P, R](self.function, self.definition, ttl_ms=self.ttl_ms)
+        copy.completers = self.completers
+        return copy
 
     def complete(self, name: str) -> Callable[[_C], _C]:
         """Register a completer for a variable: ``fn(prefix)`` or ``fn(prefix, given)``."""
@@ -78,7 +85,10 @@ class Resource(Generic[P, R]):
         found = self.template.match(uri)
         if found is None or uri[:5].lower() != "file:":
             return found
-        return None if any(map(is_traversal, found.values())) else found
+        # An escaped separator has no honest use in a file URI: decoded, it would turn
+        # a name into a path of the sender's choosing.
+        escaped = "%2f" in uri.lower() or "%5c" in uri.lower()
+        return None if escaped or any(map(is_traversal, found.values())) else found
 
     async def read(self, uri: str, arguments: dict[str, Any]) -> list[ResourceContents]:
         value = self.function.call(**arguments)

@@ -1,16 +1,19 @@
 """Tools: what ``@server.tool`` makes of a function, and the results of a call."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from dovetail.core.peer import Request
 from dovetail.errors import McpError, ToolError
 from dovetail.server.function import Function
 from dovetail.server.output import OutCodec, is_content, is_text_only
+from dovetail.server.registry import Handle
 from dovetail.server.signature import ArgCodec, enc_hook, hint
 from dovetail.spec import types
 from dovetail.spec.project import project
@@ -28,7 +31,7 @@ _BLOCKS: tuple[Any, ...] = types.Content.__args__
 _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
-class Tool(Generic[P, R]):
+class Tool(Handle, Generic[P, R]):
     """A registered tool. Calling it calls the function it was made from."""
 
     def __init__(
@@ -38,24 +41,40 @@ class Tool(Generic[P, R]):
         arguments: ArgCodec,
         output: OutCodec | None,
         *,
-        text_only: bool,
         stamp: Raw,
+        timeout: float | None = None,
+        task: Literal["optional", "required"] | None = None,
     ) -> None:
         self.name = definition.name
         self.definition = definition
         self.function = function
         self.output = output
+        self.arguments = arguments
         self.decode = arguments.decode
         self._call = function.call
-        # The result of an inline tool, a coroutine for any other.
-        self.start = self._run_inline if function.inline else self._run
-        self._text_only = text_only or is_text_only(function.fn)
+        self.timeout = timeout
+        self.task = task
+        self.start = self._starter()
+        self._text_only = is_text_only(function.fn)
         self._returns_content = _returns_content(function.fn)
         self._stamp = stamp
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function.fn(*args, **kwargs)
         return result
+
+    def copied(self, prefix: str, host: Any) -> "Tool[P, R]":
+        """The same tool under another name, for the server it is mounted on."""
+        host.supports_tasks(self.task)
+        return Tool(
+            self.function,
+            msgspec.structs.replace(self.definition, name=prefix + self.name),
+            self.arguments,
+            self.output,
+            stamp=host.stamp,
+            timeout=self.timeout,
+            task=self.task,
+        )
 
     def described(self, revision: Revision) -> types.Tool:
         """The definition with the output schema this revision can hold (digest 8.14)."""
@@ -64,17 +83,35 @@ class Tool(Generic[P, R]):
         schema = self.output.schema if revision.any_output else self.output.wrapped_schema
         return msgspec.structs.replace(self.definition, output_schema=schema)
 
-    async def _run(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
+    async def _run(self, arguments: dict[str, Any], request: Request) -> CallToolResult:
         try:
-            return self.result(await self._call(**arguments), revision)
+            return self.result(await self._call(**arguments), request.revision)
         except (Exception, SystemExit) as error:
-            return self._failure(error, revision)
+            return self._failure(error, request.revision)
 
-    def _run_inline(self, arguments: dict[str, Any], revision: Revision) -> CallToolResult:
+    async def _run_timed(self, arguments: dict[str, Any], request: Request) -> CallToolResult:
         try:
-            return self.result(self._call(**arguments), revision)
+            async with asyncio.timeout(self.timeout) as deadline:
+                value = await self._call(**arguments)
+            return self.result(value, request.revision)
         except (Exception, SystemExit) as error:
-            return self._failure(error, revision)
+            if not deadline.expired():
+                return self._failure(error, request.revision)
+            request.cancelled = True  # a thread learns it at its next word to the context
+            text = f"Tool '{self.name}' timed out after {self.timeout:g} seconds"
+            return self.failed(text, request.revision)
+
+    def _run_inline(self, arguments: dict[str, Any], request: Request) -> CallToolResult:
+        try:
+            return self.result(self._call(**arguments), request.revision)
+        except (Exception, SystemExit) as error:
+            return self._failure(error, request.revision)
+
+    def _starter(self) -> Callable[[dict[str, Any], Request], Any]:
+        """What gives the result of an inline tool, and a coroutine for any other."""
+        if self.function.inline:
+            return self._run_inline
+        return self._run if self.timeout is None else self._run_timed
 
     # -- results -------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ re-exports the Structs together with all the others.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -31,6 +31,7 @@ __all__ = [
     "Icon",
     "Implementation",
     "ListChangedCapability",
+    "LoggingLevel",
     "NotificationParams",
     "RelatedTaskMetadata",
     "RequestMeta",
@@ -60,6 +61,11 @@ BAGGAGE_KEY: Final = "baggage"
 # Not `_meta` keys but names in `capabilities.extensions`.
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
+
+
+LoggingLevel = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
 
 
 class Wire(Struct, rename="camel", omit_defaults=True, kw_only=True):
@@ -135,7 +141,7 @@ class RequestMeta(Wire, kw_only=True):
         default=UNSET, name=CLIENT_CAPABILITIES_KEY
     )
     client_info: Implementation | UnsetType = field(default=UNSET, name=CLIENT_INFO_KEY)
-    log_level: str | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
+    log_level: LoggingLevel | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
     related_task: RelatedTaskMetadata | UnsetType = field(default=UNSET, name=RELATED_TASK_KEY)
     # Reserved only from 2026-07-28 on: an older peer may keep anything under these names.
     traceparent: Any | UnsetType = UNSET

@@ -40,7 +40,6 @@ _PARAMS: dict[str, type[types.Wire]] = {
 }
 
 
-
 class _Decoders(dict[str, Any]):
     """Made when first needed: most servers see five methods in their life."""
 

@@ -24,6 +24,8 @@ class Revision(Struct, frozen=True, eq=False):
     links: bool = True  # resource_link blocks, structured output, outputSchema
     structured_output: bool = True
     any_output: bool = False  # structured content need not be an object
+    progress_message: bool = True
+    tasks: bool = False  # tasks as a part of the core
     null_error_id: bool = True  # an error without a readable id says "id": null
     not_found: int = RESOURCE_NOT_FOUND
 
@@ -35,10 +37,12 @@ class Revision(Struct, frozen=True, eq=False):
         return f"<Revision {self.id}>"
 
 
-A = Revision("2024-11-05", "A", audio=False, links=False, structured_output=False)
+A = Revision(
+    "2024-11-05", "A", audio=False, links=False, structured_output=False, progress_message=False
+)
 B = Revision("2025-03-26", "B", batches=True, links=False, structured_output=False)
 C = Revision("2025-06-18", "C")
-D = Revision("2025-11-25", "D", null_error_id=False)
+D = Revision("2025-11-25", "D", tasks=True, null_error_id=False)
 E = Revision(
     "2026-07-28",
     "E",

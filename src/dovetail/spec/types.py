@@ -60,6 +60,7 @@ from dovetail.spec.meta import (
     Icon,
     Implementation,
     ListChangedCapability,
+    LoggingLevel,
     NotificationParams,
     RelatedTaskMetadata,
     RequestMeta,
@@ -171,9 +172,6 @@ __all__ = [
     "Wire",
 ]
 
-LoggingLevel = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 

@@ -9,7 +9,7 @@ formed or not, and shows exactly what came back.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ class Endpoint(Protocol):
     """Anything that opens connections: a ``Server``."""
 
     def connection(self, *, tap: Tap | None = None) -> Connection: ...
+    def running(self) -> AbstractAsyncContextManager[None]: ...
 
 
 def envelope(**capabilities: Any) -> dict[str, Any]:
@@ -176,11 +177,12 @@ async def connect(
     handshake: bool = True,
 ) -> AsyncIterator[TestClient]:
     """A test client of ``server``. At the end every message must have been legal."""
-    client = TestClient(server.connection(), revision, capabilities or {})
-    if handshake and revision != MODERN.id:
-        await client.initialize()
-    try:
-        yield client
-    finally:
-        await client.connection.close()
+    async with server.running():
+        client = TestClient(server.connection(), revision, capabilities or {})
+        if handshake and revision != MODERN.id:
+            await client.initialize()
+        try:
+            yield client
+        finally:
+            await client.connection.close()
     client.recorder.check()

@@ -32,7 +32,7 @@ class Recorder:
         """Record one frame. ``check=False``: broken on purpose, only to be followed."""
         try:
             value = msgspec.json.decode(frame)
-        except ValueError:
+        except (ValueError, RecursionError):
             if check:
                 self.problems.append(SchemaViolation(f"{sender} sent no JSON: {frame[:200]!r}"))
             return []

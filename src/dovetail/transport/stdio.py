@@ -7,11 +7,13 @@ can then neither corrupt the output nor eat the input (digest S45).
 """
 
 import asyncio
+import logging
 import os
 import signal
 import stat
 import sys
 import threading
+from asyncio.tasks import _unregister_task
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,6 +21,8 @@ from typing import Any
 from dovetail.runtime.connection import Connection, Reader, Writer
 
 __all__ = ["claim", "serve"]
+
+log = logging.getLogger("dovetail")
 
 _CHUNK = 65536  # what a Linux pipe holds
 
@@ -70,7 +74,7 @@ async def serve(connect: Callable[[], Connection], own_in: int, own_out: int) ->
     loop = asyncio.get_running_loop()
     connection = connect()
     writer = await _open_writer(own_out, connection)
-    if os.path.sameopenfile(own_in, own_out):  # one socket for both, as inetd has it
+    if _same_file(own_in, own_out):  # one socket for both, as inetd has it
         loop.remove_reader(own_out)  # the writer takes any input for the end of its peer
     reader = await _open_reader(own_in, connection)
     connection.attach(reader, writer)
@@ -79,7 +83,27 @@ async def serve(connect: Callable[[], Connection], own_in: int, own_out: int) ->
         await connection.ended
     finally:
         await connection.close()
+        await _end_tasks(connection.limits.stop_seconds)
         restore()
+
+
+def _same_file(a: int, b: int) -> bool:
+    return os.path.samestat(os.fstat(a), os.fstat(b))
+
+
+async def _end_tasks(seconds: float) -> None:
+    """Cancel what user code left running. What refuses to end is abandoned.
+
+    ``asyncio.run`` would wait for it for ever, and the process with it.
+    """
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = await asyncio.wait(left, timeout=seconds)
+    for task in left:
+        log.warning("abandoned at the end: %r", task)
+        _unregister_task(task)
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) -> Callable[[], None]:

@@ -33,7 +33,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,8 +50,8 @@ from dovetail.server.tasks.store import (
     apply_change,
     charge,
     check_new,
+    check_page,
     check_room,
-    start_after,
 )
 
 __all__ = ["SqliteStore"]
@@ -162,7 +162,7 @@ class SqliteStore:
     async def page(
         self, principal: str | None, after: str | None, limit: int
     ) -> tuple[list[TaskRecord], str | None]:
-        start = start_after(after)
+        start = check_page(after, limit)
         return await self._run(lambda db: self._page(db, principal, start, limit))
 
     async def recover(self, reason: str) -> int:
@@ -172,10 +172,10 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         # Ends the thread after what it still has to do; it does not wait here.
         self._thread.shutdown(wait=False)
-        await closing
+        await closed
 
     # Below here everything runs in the store's own thread.
 
@@ -198,22 +198,31 @@ class SqliteStore:
 
     def _database(self) -> sqlite3.Connection:
         if self._db is None:
-            if self._owner is None:
-                _make_private(self._path)
-                self._owner = _Owner(self._path)
-            self._db = self._open(self._owner)
+            self._db = self._open()
         return self._db
 
-    def _open(self, owner: "_Owner") -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
+        _make_private(self._path)
         db = self._connect()
         try:
             _prepare(db, self._path)
-            with _writing(db):
-                db.execute("INSERT OR IGNORE INTO owners VALUES (?)", (owner.name,))
+            self._enter(db)
         except BaseException:
             db.close()
             raise
         return db
+
+    def _enter(self, db: sqlite3.Connection) -> None:
+        """Become an owner, or stay the one this store was on its last connection."""
+        owner = self._owner or _Owner(self._path)
+        try:
+            with _transaction(db):
+                db.execute("INSERT OR IGNORE INTO owners VALUES (?)", (owner.name,))
+        except BaseException:
+            if owner is not self._owner:
+                owner.release()
+            raise
+        self._owner = owner
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -233,7 +242,7 @@ class SqliteStore:
             owner.release()
 
     def _create(self, db: sqlite3.Connection, record: TaskRecord) -> None:
-        with _writing(db):
+        with _transaction(db):
             db.execute("DELETE FROM tasks WHERE expires_at <= ?", (self._clock(),))
             tasks, total = db.execute("SELECT tasks, bytes FROM usage").fetchone()
             (mine,) = db.execute(
@@ -250,10 +259,15 @@ class SqliteStore:
             db.execute(_INSERT, (*identity, *state, *_encoded(record)))
 
     def _get(self, db: sqlite3.Connection, task_id: str) -> TaskRecord | None:
+        row = self._current(db, task_id)
+        return None if row is None else _decoded(row[0], row[1])
+
+    def _current(self, db: sqlite3.Connection, task_id: str) -> Any:
+        """The row, after a look at whether somebody still works on it."""
         row = self._select(db, task_id)
         if row is not None and self._bury(db, [row[2]]):
             row = self._select(db, task_id)
-        return None if row is None else _decoded(row[0], row[1])
+        return row
 
     def _select(self, db: sqlite3.Connection, task_id: str) -> Any:
         if not task_id.isascii():  # none of ours, and perhaps no text that SQLite takes
@@ -261,10 +275,8 @@ class SqliteStore:
         return db.execute(_SELECT, (task_id, self._clock())).fetchone()
 
     def _update(self, db: sqlite3.Connection, task_id: str, change: Change) -> TaskRecord | None:
-        # The owner may be dead: then the task has failed, and ``change`` must see that.
-        if self._get(db, task_id) is None:
-            return None
-        with _writing(db):
+        self._current(db, task_id)  # ``change`` must not see a dead task as a running one
+        with _transaction(db):
             row = self._select(db, task_id)
             if row is None:
                 return None
@@ -318,7 +330,7 @@ class SqliteStore:
 
     def _bury_one(self, db: sqlite3.Connection, owner: str, reason: str) -> int:
         now = self._clock()
-        with _writing(db):
+        with _transaction(db):
             db.execute("DELETE FROM tasks WHERE expires_at <= ?", (now,))
             rows = db.execute("SELECT head, payload FROM tasks WHERE owner = ?", (owner,))
             lost = [_decoded(*row) for row in rows.fetchall()]
@@ -354,17 +366,18 @@ def _owner_file(store: Path, name: str) -> Path:
 def _is_alive(store: Path, name: str) -> bool:
     """Whether somebody holds the owner's lock. In doubt, yes: a live task is not failed."""
     file = _owner_file(store, name)
-    if not file.exists():
-        return False
-    probe = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
     try:
-        probe.execute("PRAGMA journal_mode = OFF")
-        probe.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError:
+        with closing(_probe(file)) as probe:
+            probe.execute("PRAGMA journal_mode = OFF")
+            probe.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:  # locked; or no file, because it ended in good order
         return file.exists()
-    finally:
-        probe.close()
     return False
+
+
+def _probe(file: Path) -> sqlite3.Connection:
+    """A connection that neither makes the file nor waits for it."""
+    return sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
 
 
 def _make_private(file: Path) -> None:
@@ -378,20 +391,37 @@ def _make_private(file: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Check that the file is ours before anything is changed in it."""
-    _is_new(db, path)
+    """Set the file up; while others do the same, wait for them.
+
+    SQLite waits by itself for a lock, but not for the one that turns WAL on.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            return _set_up(db, path)
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
+
+
+def _set_up(db: sqlite3.Connection, path: Path) -> None:
+    with _transaction(db, "DEFERRED"):
+        _is_new(db, path)  # refuses a foreign file before anything is changed in it
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError(f"The task store {path} is on a file system without shared memory")
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-    with _writing(db):
+    with _transaction(db):
         if _is_new(db, path):  # still: another process may have been faster
             for statement in _SCHEMA:
                 db.execute(statement)
 
 
 def _is_new(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is empty. In a transaction, or the answers may not fit together."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -408,9 +438,9 @@ def _is_new(db: sqlite3.Connection, path: Path) -> bool:
 
 
 @contextmanager
-def _writing(db: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that owns the write lock from the start, so reading first is safe."""
-    db.execute("BEGIN IMMEDIATE")
+def _transaction(db: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iterator[None]:
+    """IMMEDIATE has the write lock from the start, so nothing changes after what it reads."""
+    db.execute(f"BEGIN {mode}")
     try:
         yield
         db.execute("COMMIT")

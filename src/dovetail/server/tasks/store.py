@@ -34,8 +34,8 @@ __all__ = [
     "apply_change",
     "charge",
     "check_new",
+    "check_page",
     "check_room",
-    "start_after",
 ]
 
 # Seconds since 1970. Wall time, because an expiry must mean the same after a restart.
@@ -50,7 +50,7 @@ Change = Callable[[TaskRecord], TaskRecord]
 # results, but never the news that a task has failed or was cancelled.
 RESERVE = 4096
 
-# Row numbers of SQLite are 64 bits wide, so no position has more digits.
+# Row numbers of SQLite are 64 bits wide: a number of 18 digits always fits.
 _MAX_DIGITS = 18
 
 
@@ -83,6 +83,8 @@ class TaskLimits(Struct, frozen=True, kw_only=True):
             value = getattr(self, member)
             if value is not None and value <= 0:
                 raise ValueError(f"{member} must be positive, not {value}")
+        if self.max_result_bytes < RESERVE:
+            raise ValueError(f"max_result_bytes must be at least {RESERVE}, to hold any error")
         if self.max_ttl_ms is not None and (
             self.default_ttl_ms is None or self.default_ttl_ms > self.max_ttl_ms
         ):
@@ -180,13 +182,15 @@ def check_room(limits: TaskLimits, *, tasks: int, of_principal: int, total_bytes
         raise StoreFull(f"The tasks would hold more than {limits.max_total_bytes} bytes")
 
 
-def start_after(position: str | None) -> int:
-    """The number that a position stands for; it may come from a client."""
-    if position is None:
+def check_page(after: str | None, limit: int) -> int:
+    """The number that a position stands for; the position may come from a client."""
+    if limit < 1:
+        raise ValueError("A page has at least one task")
+    if after is None:
         return 0
-    if not (position.isascii() and position.isdecimal() and len(position) <= _MAX_DIGITS):
+    if not (after.isascii() and after.isdecimal() and len(after) <= _MAX_DIGITS):
         raise InvalidPosition("Not a position of a page")
-    return int(position)
+    return int(after)
 
 
 class MemoryStore:
@@ -219,8 +223,8 @@ class MemoryStore:
         return self._clock
 
     async def create(self, record: TaskRecord) -> None:
-        self._expire()
         check_new(record, self._limits)
+        self._expire()
         if record.task_id in self._records:
             raise StoreError("There is a task with this id already")
         order = self._order.get(record.principal, [])
@@ -259,9 +263,10 @@ class MemoryStore:
     async def page(
         self, principal: str | None, after: str | None, limit: int
     ) -> tuple[list[TaskRecord], str | None]:
+        last_seen = check_page(after, limit)
         self._expire()
         order = self._order.get(principal, [])
-        start = bisect_right(order, start_after(after), key=itemgetter(0))
+        start = bisect_right(order, last_seen, key=itemgetter(0))
         shown = order[start : start + limit]
         more = start + limit < len(order)
         heads = [self._records[task_id].head() for _, task_id in shown]

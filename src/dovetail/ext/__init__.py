@@ -1,0 +1,1 @@
+"""Extensions of MCP, written with nothing but the public hooks of ``Server``."""

@@ -1,0 +1,49 @@
+"""Who is connected, and telling them what has changed: once per burst."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.server.session import Session
+
+__all__ = ["Changes"]
+
+# A burst of changes ends when nothing has changed for as long as a person does not
+# notice; a plug-in that loads fifty tools makes one message, not fifty.
+BURST_SECONDS = 0.01
+
+
+class Changes:
+    """The open sessions of a server, and the lists that changed since they were told."""
+
+    def __init__(self) -> None:
+        self.sessions: set[Session] = set()
+        self._dirty: set[str] = set()
+
+    def open(self, session: Session) -> None:
+        self.sessions.add(session)
+        session.connection.at_end(lambda: self.sessions.discard(session))
+
+    def mark(self, kind: str) -> None:
+        """The list of ``kind`` has changed; may be called from any thread."""
+        if self.sessions and kind not in self._dirty:
+            self._dirty.add(kind)
+            if len(self._dirty) == 1:
+                self.on_loop(self._announce_later)
+
+    def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        for session in list(self.sessions)[:1]:
+            session.connection.on_loop(function, *arguments)
+
+    def _announce_later(self) -> None:
+        asyncio.get_running_loop().call_later(BURST_SECONDS, self._announce)
+
+    def _announce(self) -> None:
+        dirty, self._dirty = sorted(self._dirty), set()
+        for kind in dirty:
+            for session in list(self.sessions):
+                session.list_has_changed(kind)
+
+    def updated(self, uri: str) -> None:
+        for session in list(self.sessions):
+            session.connection.on_loop(session.resource_updated, uri)

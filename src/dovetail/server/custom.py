@@ -1,0 +1,73 @@
+"""Methods and notifications that MCP does not know: requests of an author's own."""
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from dovetail.core.peer import Notification, Request
+from dovetail.errors import INVALID_PARAMS, McpError
+from dovetail.runtime.connection import Connection, Handler
+from dovetail.server.function import Function
+from dovetail.server.signature import ArgumentError, BrokenJson, args_codec, enc_hook
+
+__all__ = ["CustomMethod", "CustomNotification"]
+
+log = logging.getLogger("dovetail")
+
+
+class _Custom:
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._decode = args_codec(function.fn, skip=function.skipped).decode
+
+    def _arguments(self, raw: Raw | UnsetType) -> dict[str, Any]:
+        """The params as keyword arguments; ``_meta`` belongs to the protocol."""
+        params = {} if raw is UNSET else msgspec.json.decode(raw)
+        params.pop("_meta", None)
+        return self._decode(msgspec.json.encode(params))
+
+
+class CustomMethod(_Custom):
+    """A request: the function takes its params by name and returns an object."""
+
+    def handler(self) -> Handler:
+        return Handler(self._call)
+
+    def _call(self, request: Request, connection: Connection) -> Any:
+        try:
+            arguments = self._arguments(request.raw)
+        except (ArgumentError, BrokenJson) as error:
+            raise McpError(INVALID_PARAMS, data=str(error)) from None
+        self._function.add_context(arguments, request, connection)
+        return self._run(arguments, request, connection)
+
+    async def _run(
+        self, arguments: dict[str, Any], request: Request, connection: Connection
+    ) -> dict[str, Any]:
+        value = self._function.call(**arguments)
+        if not self._function.inline:
+            value = await value
+        result = {} if value is None else msgspec.to_builtins(value, enc_hook=enc_hook)
+        if not isinstance(result, dict):
+            raise TypeError(f"{request.method} must return an object, not {type(value).__name__}")
+        return {**result, **connection.session.server.stamps(request.revision)}
+
+
+class CustomNotification(_Custom):
+    """A notification: nobody hears of its failure but the log."""
+
+    def __call__(self, notification: Notification, connection: Connection) -> None:
+        try:
+            arguments = self._arguments(notification.params)
+        except (ArgumentError, BrokenJson, AttributeError) as error:
+            log.warning("%s ignored: %s", notification.method, error)
+            return
+        self._function.add_session(arguments, connection)
+        connection.spawn(self._run(arguments), notification.method)
+
+    async def _run(self, arguments: dict[str, Any]) -> None:
+        value = self._function.call(**arguments)
+        if not self._function.inline:
+            await value

@@ -1,0 +1,276 @@
+"""The methods of tasks, in both forms, on one store.
+
+2025-11-25: the client puts ``task`` on a call; ``tasks/get``, ``tasks/result``,
+``tasks/list``, ``tasks/cancel``. The extension of 2026: the client declares it
+and the server decides; ``tasks/get``, ``tasks/update``, ``tasks/cancel``.
+"""
+
+import asyncio
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from dovetail.core.peer import Request
+from dovetail.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    McpError,
+)
+from dovetail.runtime.connection import Connection, Handler
+from dovetail.server.session import Session
+from dovetail.server.tasks.job import Job, TaskContext
+from dovetail.server.tasks.record import (
+    IllegalTransition,
+    InvalidPosition,
+    StoreError,
+    StoreFull,
+    TaskRecord,
+    new_task,
+    transition,
+)
+from dovetail.server.tasks.store import MemoryStore, TaskStore
+from dovetail.server.tasks.wire import core_task, extension_task, related
+from dovetail.spec.meta import TASKS_EXTENSION
+
+if TYPE_CHECKING:
+    from dovetail.server.app import Server
+    from dovetail.server.tools import Tool
+
+__all__ = ["TaskService"]
+
+POLL_MS = 1000  # a person waits a second, a model does not mind; listen is quicker
+PAGE = 100  # tasks per page of tasks/list: a screenful, some 20 KB
+
+
+class TaskService:
+    """The tasks of one server."""
+
+    def __init__(self, server: "Server", store: TaskStore | None) -> None:
+        self._server = server
+        self._given = store
+        self._store: TaskStore = store or MemoryStore()
+        self._jobs: dict[str, Job] = {}
+
+    def core_handlers(self) -> dict[str, Handler]:
+        return {
+            "tasks/get": Handler(self._get),
+            "tasks/result": Handler(self._result),
+            "tasks/list": Handler(self._list),
+            "tasks/cancel": Handler(self._cancel),
+        }
+
+    def extension_handlers(self) -> dict[str, Handler]:
+        return {
+            "tasks/get": Handler(self._get),
+            "tasks/update": Handler(self._update),
+            "tasks/cancel": Handler(self._cancel),
+        }
+
+    async def open(self) -> None:
+        """What an earlier process left running has failed; nobody shall wait for it."""
+        self._store = self._given or MemoryStore()
+        await self._store.recover("The server was restarted while the task was running")
+
+    async def close(self) -> None:
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        for task in tasks:
+            task.cancel("shutdown")
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._server.limits.stop_seconds)
+        await self._store.close()
+
+    # -- calling a tool ------------------------------------------------------------------
+
+    def wanted(self, tool: "Tool[..., Any]", request: Request) -> bool:
+        """Whether this call becomes a task; McpError if it must or must not."""
+        if request.revision.modern:
+            return self._wanted_in_extension(tool, request)
+        if not request.revision.tasks:
+            return False  # the tool runs as any other: older revisions know no tasks
+        asked = request.params.task is not UNSET
+        if asked and tool.task is None:
+            raise McpError(METHOD_NOT_FOUND, data=f"Tool '{tool.name}' cannot run as a task")
+        if not asked and tool.task == "required":
+            raise McpError(METHOD_NOT_FOUND, data=f"Tool '{tool.name}' runs only as a task")
+        return asked
+
+    def _wanted_in_extension(self, tool: "Tool[..., Any]", request: Request) -> bool:
+        declared = _declares(request)
+        if tool.task == "required" and not declared:
+            raise _undeclared()
+        return tool.task is not None and declared
+
+    async def call(
+        self,
+        tool: "Tool[..., Any]",
+        arguments: dict[str, Any],
+        request: Request,
+        connection: Connection,
+    ) -> dict[str, Any]:
+        """Start the tool and answer with the task; it can be read before the answer is out."""
+        session: Session = connection.session
+        record = self._new_record(tool, request, session)
+        try:
+            await self._store.create(record)
+        except StoreFull as error:
+            raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {error}") from None
+        except StoreError as error:
+            raise McpError(INTERNAL_ERROR, data="The task could not be kept") from error
+        self._start(Job(record, self._store, request, session, self._changed), tool, arguments)
+        if not request.revision.modern:
+            return {"task": core_task(record)}
+        return {**extension_task(record), "resultType": "task", "_meta": self._server.stamp}
+
+    def _new_record(self, tool: Any, request: Request, session: Session) -> TaskRecord:
+        wish = request.params.task
+        wanted = None if wish is UNSET or wish.ttl is UNSET else wish.ttl
+        return new_task(
+            method=request.method,
+            name=tool.name,
+            principal=session.principal,
+            ttl_ms=self._store.limits.grant_ttl(wanted),
+            poll_interval_ms=POLL_MS,
+            now=self._store.clock(),
+        )
+
+    def _start(self, job: Job, tool: Any, arguments: dict[str, Any]) -> None:
+        connection = job.session.connection
+        tool.function.add_context(arguments, job.request, connection, TaskContext)
+        if tool.function.context is not None:
+            arguments[tool.function.context].job = job
+        handling = _awaited(tool.start(arguments, job.request))
+        job.task = asyncio.get_running_loop().create_task(job.run(handling))
+        self._jobs[job.task_id] = job
+        job.task.add_done_callback(lambda _: self._jobs.pop(job.task_id, None))
+
+    def _changed(self, record: TaskRecord, session: Session) -> None:
+        """Tell who asked for it: the requestor in 2025-11-25, a stream in the extension."""
+        if session.ready and session.connection.peer.revision.tasks:  # type: ignore[union-attr]
+            session.connection.notify("notifications/tasks/status", core_task(record))
+        for other in self._server.sessions:
+            if other.principal == record.principal:
+                other.task_changed(record.task_id, extension_task(record))
+
+    # -- the methods -----------------------------------------------------------------------
+
+    async def _find(self, request: Request, connection: Connection) -> TaskRecord:
+        """The task of a request: unknown, expired and somebody else's are all unknown."""
+        if request.revision.modern and not _declares(request):
+            raise _undeclared()
+        task_id = request.params.task_id
+        record = await self._guarded(self._store.get(task_id, connection.session.principal))
+        if record is None:
+            raise McpError(INVALID_PARAMS, data=f"Unknown task: '{task_id}'")
+        found: TaskRecord = record
+        return found
+
+    async def _guarded(self, reading: Any) -> Any:
+        try:
+            return await reading
+        except StoreError as error:
+            raise McpError(INTERNAL_ERROR, data="The tasks cannot be read now") from error
+
+    async def watchable(self, request: Request, session: Session) -> list[str]:
+        """Those of the ids of a listen request that its client may watch."""
+        if not _declares(request):
+            raise _undeclared()
+        ids = request.params.notifications.task_ids
+        who = session.principal
+        return [id for id in ids if await self._guarded(self._store.get(id, who))]
+
+    async def _get(self, request: Request, connection: Connection) -> dict[str, Any]:
+        record = await self._find(request, connection)
+        if not request.revision.modern:
+            return core_task(record)
+        return {**extension_task(record), **self._server.stamps(request.revision)}
+
+    async def _list(self, request: Request, connection: Connection) -> dict[str, Any]:
+        cursor = request.params.cursor
+        page = self._store.page(connection.session.principal, _position(cursor), PAGE)
+        try:
+            records, following = await self._guarded(page)
+        except InvalidPosition:
+            raise McpError(INVALID_PARAMS, data="Invalid cursor") from None
+        shown: dict[str, Any] = {"tasks": [core_task(record) for record in records]}
+        if following is not None:
+            shown["nextCursor"] = base64.urlsafe_b64encode(following.encode()).decode()
+        return shown
+
+    async def _cancel(self, request: Request, connection: Connection) -> dict[str, Any]:
+        record = await self._find(request, connection)
+        job = self._jobs.get(record.task_id)
+        try:
+            if job is not None:
+                record = await job.cancel() or record
+            else:
+                change = self._store.update(record.task_id, lambda r: transition(r, "cancelled"))
+                record = await self._guarded(change) or record
+        except IllegalTransition:
+            if not request.revision.modern:
+                text = f"The task is {record.status} already"
+                raise McpError(INVALID_PARAMS, data=text) from None
+        return self._server.stamps(request.revision) or core_task(record)
+
+    async def _update(self, request: Request, connection: Connection) -> dict[str, Any]:
+        record = await self._find(request, connection)
+        try:
+            raw = request.params.input_responses
+            responses = msgspec.json.decode(raw, type=dict[str, Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise McpError(INVALID_PARAMS, data="inputResponses must be an object") from None
+        job = self._jobs.get(record.task_id)
+        if job is not None:
+            await job.answer(responses)
+        return self._server.stamps(request.revision)
+
+    async def _result(self, request: Request, connection: Connection) -> dict[str, Any]:
+        """Wait for the end, be asked meanwhile, and return exactly what the call gave."""
+        record = await self._find(request, connection)
+        while not record.is_terminal:
+            job = self._jobs.get(record.task_id)
+            if job is not None:
+                job.collect(connection.session)
+                await job.done.wait()
+            else:  # another process runs it, or it is just being finished
+                await asyncio.sleep(POLL_MS / 1000)
+            record = await self._find(request, connection)
+        if record.outcome is None:
+            raise _kept_error(record)
+        result = msgspec.json.decode(record.outcome)
+        return {**result, "_meta": {**result.get("_meta", {}), **related(record.task_id)}}
+
+
+async def _awaited(outcome: Any) -> Any:
+    """An inline tool has its result already."""
+    return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+
+def _declares(request: Request) -> bool:
+    extensions = request.params.meta.client_capabilities.extensions
+    return extensions is not UNSET and TASKS_EXTENSION in extensions
+
+
+def _undeclared() -> McpError:
+    data: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+    return McpError(MISSING_CLIENT_CAPABILITY, data=data)
+
+
+def _kept_error(record: TaskRecord) -> McpError:
+    if record.error is None:
+        return McpError(INTERNAL_ERROR, "Task cancelled", f"Task '{record.task_id}' was cancelled")
+    error = msgspec.json.decode(record.error)
+    return McpError(error["code"], error["message"], error.get("data"))
+
+
+def _position(cursor: str | UnsetType) -> str | None:
+    if isinstance(cursor, UnsetType):
+        return None
+    try:
+        return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise McpError(INVALID_PARAMS, data="Invalid cursor") from None

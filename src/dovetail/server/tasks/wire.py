@@ -1,0 +1,48 @@
+"""A task as each revision writes it: the core form of 2025-11-25, the extension of 2026."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from dovetail.server.tasks.record import TaskRecord
+from dovetail.spec.meta import RELATED_TASK_KEY
+
+__all__ = ["core_task", "extension_task", "related"]
+
+
+def related(task_id: str) -> dict[str, Any]:
+    """The ``_meta`` entry of every message that belongs to a task (digest S92)."""
+    return {RELATED_TASK_KEY: {"taskId": task_id}}
+
+
+def _common(record: TaskRecord) -> dict[str, Any]:
+    task: dict[str, Any] = {"taskId": record.task_id, "status": record.status}
+    if record.status_message is not None:
+        task["statusMessage"] = record.status_message
+    return {**task, "createdAt": record.created_at, "lastUpdatedAt": record.last_updated_at}
+
+
+def core_task(record: TaskRecord) -> dict[str, Any]:
+    task = {**_common(record), "ttl": record.ttl_ms}
+    if record.poll_interval_ms is not None:
+        task["pollInterval"] = record.poll_interval_ms
+    return task
+
+
+def extension_task(record: TaskRecord) -> dict[str, Any]:
+    """With what the status calls for: questions, a result or an error (digest S100)."""
+    task = {**_common(record), "ttlMs": record.ttl_ms}
+    if record.poll_interval_ms is not None:
+        task["pollIntervalMs"] = record.poll_interval_ms
+    if record.status == "input_required":
+        task["inputRequests"] = {k: Raw(v) for k, v in record.input_requests.items()}
+    elif record.status == "completed" and record.outcome is not None:
+        task["result"] = Raw(record.outcome)
+    elif record.status == "failed":
+        task["error"] = Raw(record.error or _unexpected())
+    return task
+
+
+def _unexpected() -> bytes:
+    return msgspec.json.encode({"code": -32603, "message": "Internal error"})
