@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ROOT / "bench" / "servers"
 OURS = str(ROOT / ".peers" / "ours" / "bin" / "python")
 PEERS = str(ROOT / ".peers" / "venv" / "bin" / "python")
+NODE = str(ROOT / ".peers" / "bin" / "node")
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ CASES = [
     Case("dovetail", OURS, "dovetail_server.py"),
     Case("mcp", PEERS, "mcp_server.py"),
     Case("fastmcp", PEERS, "fastmcp_server.py"),
-    Case("ts-v1", "node", "ts_v1.mjs"),
-    Case("ts-v2", "node", "ts_v2.mjs"),
+    Case("ts-v1", NODE, "ts_v1.mjs"),
+    Case("ts-v2", NODE, "ts_v2.mjs"),
     Case("bare-asyncio", PEERS, "bare_asyncio.py"),
     Case("bare-blocking", PEERS, "bare_blocking.py"),
     Case("dovetail-1000-tools", OURS, "dovetail_server.py", ("--tools", "1000")),
@@ -43,5 +44,5 @@ CASES = [
     Case("dovetail-2026", OURS, "dovetail_server.py", (), MODERN, "mcp-2026"),
     Case("mcp-2026", PEERS, "mcp_server.py", (), MODERN, "mcp-2026"),
     Case("fastmcp-2026", PEERS, "fastmcp_server.py", (), MODERN, "mcp-2026"),
-    Case("ts-v2-2026", "node", "ts_v2.mjs", (), MODERN, "mcp-2026"),
+    Case("ts-v2-2026", NODE, "ts_v2.mjs", (), MODERN, "mcp-2026"),
 ]

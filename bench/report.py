@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
-from cases import CASES, OURS, ROOT
+from cases import CASES, NODE, OURS, ROOT
 from driver import WINDOW, Placement
 from summary import GOALS, Figures, Goal
 
@@ -100,7 +100,7 @@ def versions() -> list[str]:
         *(f"{name} {version(name)}" for name in PYTHON_PEERS),
         *(f"{name} {pin}" for name, pin in packages.items()),
         f"Python {platform.python_version()}",
-        f"Node {output('node', '--version').lstrip('v')}",
+        f"Node {output(NODE, '--version').lstrip('v')}",
     ]
 
 

@@ -79,7 +79,7 @@ class Case:
     @property
     def command(self) -> list[str]:
         if self.name.startswith("ts-"):
-            return ["node", str(CLIENTS / "ts_client.mjs")]
+            return [str(ROOT / ".peers" / "bin" / "node"), str(CLIENTS / "ts_client.mjs")]
         return [str(PEERS), str(CLIENTS / f"{self.name}_client.py")]
 
     @property

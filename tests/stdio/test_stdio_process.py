@@ -440,7 +440,7 @@ def test_waiting_for_running_calls_is_bounded() -> None:
         assert quiet_end(process)
 
 
-@pytest.mark.xfail(reason="Connection._drain stops after stop_seconds, whatever still leaves")
+@pytest.mark.verifies("F-stdio-eof")
 def test_a_slow_reader_gets_the_last_answers_whole() -> None:
     """Slow is not gone: as long as bytes leave, the server must not end."""
     with Process(env={"STOP_SECONDS": "0.3"}) as process:

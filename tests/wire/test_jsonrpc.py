@@ -233,17 +233,18 @@ def test_an_error_answer_is_read() -> None:
 # -- depth ---------------------------------------------------------------------------
 
 
-def nested(depth: int) -> bytes:
+def nested(depth: int, beside: bytes = b"") -> bytes:
     """A request whose deepest value is ``depth`` brackets down."""
     inner = depth - 2
-    return in_params(b"[" * inner + b"]" * inner)
+    return in_params(b"[" * inner + b"]" * inner + beside)
 
 
 @pytest.mark.verifies("E-overdeep")
 @pytest.mark.parametrize("limit", [3, 4, 10, 128, 500])
-def test_depth_is_counted_exactly(limit: int) -> None:
-    assert decode(nested(limit), limit).id == 1
-    problem = refusal(nested(limit + 1), limit)
+@pytest.mark.parametrize("beside", [b"", b',"y":{},"z":"[["', b',"y":[' + b"0," * 600 + b"0]"])
+def test_depth_is_counted_exactly(limit: int, beside: bytes) -> None:
+    assert decode(nested(limit, beside), limit).id == 1
+    problem = refusal(nested(limit + 1, beside), limit)
     assert problem.error.code == -32600
     assert problem.error.data == f"Nesting deeper than {limit} levels"
     assert problem.id == 1

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import dovetail
 from dovetail.cli.target import TargetError, load
 from dovetail.cli.wirelog import WireLog
+from dovetail.transport import stdio
 
 __all__ = ["main"]
 
@@ -61,6 +62,7 @@ def _serve(options: argparse.Namespace) -> int:
                 tap = WireLog(stack.enter_context(open(options.wire_log, "ab")))
             except OSError as error:
                 raise TargetError(f"cannot write the wire log: {error}") from None
+        stdio.claim()  # before the target is loaded: what it prints must not reach the wire
         load(options.target).run(tap=tap)
     return 0
 

@@ -1,7 +1,7 @@
 """``Server``: the registries, the decorators, and the ways to run it."""
 
 import gc
-import re
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -16,14 +16,18 @@ from dovetail.runtime.connection import Connection, Tap
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
-from dovetail.server.custom import CustomMethod, CustomNotification
+from dovetail.server.definitions import (
+    checked_tool_name,
+    checked_uri,
+    definition_of,
+    resource_definition,
+    tool_annotations,
+)
 from dovetail.server.dispatch import KNOWN_METHODS, Dispatch
 from dovetail.server.function import Function
 from dovetail.server.handwritten import HandWrittenArguments, HandWrittenOutput
 from dovetail.server.lifespan import Lifespan, LifespanFunction
 from dovetail.server.listing import Listing
-from dovetail.server.middleware import Middleware
-from dovetail.server.mount import Mount
 from dovetail.server.output import output_codec
 from dovetail.server.policy import checked_policy, chosen_revisions
 from dovetail.server.prompts import Prompt, prompt_arguments
@@ -37,7 +41,10 @@ from dovetail.spec import types
 from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
 from dovetail.spec.revisions import Revision
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts faster
+    from dovetail.server.custom import CustomMethod, CustomNotification
+    from dovetail.server.middleware import Middleware
+    from dovetail.server.mount import Mount
     from dovetail.server.request_state import Seal
     from dovetail.server.tasks.service import TaskService
     from dovetail.server.tasks.store import TaskStore
@@ -127,9 +134,9 @@ class Server:
         self.threads = Threads(self.limits.max_threads)
         self._dispatch = Dispatch(self)
         self.tool_list = self._listing("tools", self.tools, Tool.described)
-        self.resource_list = self._listing("resources", self.resources, _definition)
-        self.template_list = self._listing("resourceTemplates", self.templates, _definition)
-        self.prompt_list = self._listing("prompts", self.prompts, _definition)
+        self.resource_list = self._listing("resources", self.resources, definition_of)
+        self.template_list = self._listing("resourceTemplates", self.templates, definition_of)
+        self.prompt_list = self._listing("prompts", self.prompts, definition_of)
         self._lists = {
             "tools": (self.tool_list,),
             "resources": (self.resource_list, self.template_list),
@@ -207,7 +214,7 @@ class Server:
             title=title,
             description=description or describe(fn)[0] or UNSET,
             input_schema=arguments.schema,
-            annotations=_tool_annotations(hints),
+            annotations=tool_annotations(hints),
             execution=UNSET if task is None else types.ToolExecution(task_support=task),
             icons=icons,
             meta=meta,
@@ -254,7 +261,7 @@ class Server:
             shared["name"] = name or fn.__name__
             shared["description"] = description or describe(fn)[0] or UNSET
             function = self._function(fn, inline)
-            definition = _resource_definition(checked_uri(uri), size, shared)
+            definition = resource_definition(checked_uri(uri), size, shared)
             is_template = isinstance(definition, types.ResourceTemplate)
             made = Resource[P, R](function, definition, ttl_ms=ttl_ms)
             (self._templates if is_template else self._resources).add(uri, made)
@@ -350,6 +357,8 @@ class Server:
 
     def mount(self, guest: "Server", prefix: str = "") -> None:
         """Offer what another server offers, now and later, as if it were ours."""
+        from dovetail.server.mount import Mount
+
         mount = Mount(self, guest, prefix)
         for kind in self._lists:
             mount.sync(kind)
@@ -378,7 +387,7 @@ class Server:
         """What the lifespan yielded."""
         return self._lifespan.state
 
-    def middleware(self, function: Middleware) -> Middleware:
+    def middleware(self, function: "Middleware") -> "Middleware":
         """Register ``async (call, next)`` around every request; the first is outermost."""
         self.chain.append(function)
         return function
@@ -389,6 +398,8 @@ class Server:
         def register(fn: Callable[P, R]) -> Callable[P, R]:
             if name in self.methods or name in KNOWN_METHODS:
                 raise ValueError(f"method {name!r} is already there")
+            from dovetail.server.custom import CustomMethod
+
             self.methods[name] = CustomMethod(self._function(fn))
             return fn
 
@@ -400,6 +411,8 @@ class Server:
         def register(fn: Callable[P, R]) -> Callable[P, R]:
             if name in self._notifications:
                 raise ValueError(f"notification {name!r} is already handled")
+            from dovetail.server.custom import CustomNotification
+
             self._notifications[name] = CustomNotification(self._function(fn))
             return fn
 
@@ -511,13 +524,13 @@ class Server:
 
         from dovetail.transport import stdio
 
-        if sys.stdin is not None and sys.stdin.isatty():
+        own_in, own_out = stdio.claim()
+        if os.isatty(own_in):
             print(
                 f"{self.name} speaks MCP on stdin and stdout: add this command to an MCP client, "
                 "or paste a JSON-RPC message here. Ctrl-D ends it.",
                 file=sys.stderr,
             )
-        own_in, own_out = stdio.claim()
         # What was made so far stays for good: collecting it again and again is in
         # vain. A call leaves no cycles, so young objects need few collections too.
         gc.freeze()
@@ -532,40 +545,3 @@ class Server:
     def running(self) -> "Lifespan":
         """``async with server.running():`` holds the lifespan open; transports do it."""
         return self._lifespan
-
-
-def _definition(registered: Any, revision: Revision) -> Any:
-    return registered.definition
-
-
-# 1 to 128 of these since 2025-11-25 (digest 6); clients put names into APIs that insist.
-_TOOL_NAME = r"[A-Za-z0-9_.-]{1,128}"
-# RFC 3986 (digest S39): a scheme, then nothing but what a URI may hold.
-_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[!#$&-;=?-Z_a-z~\[\]@]|%[0-9A-Fa-f]{2})*"
-
-
-def checked_uri(uri: str) -> str:
-    if not re.fullmatch(_URI, re.sub(r"\{[^}]*\}", "", uri)):
-        raise ValueError(f"{uri!r} is not a URI: it needs a scheme, and escapes for odd characters")
-    return uri
-
-
-def checked_tool_name(name: str) -> str:
-    if not re.fullmatch(_TOOL_NAME, name):
-        raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
-    return name
-
-
-def _tool_annotations(hints: dict[str, bool | UnsetType]) -> types.ToolAnnotations | UnsetType:
-    given: dict[str, Any] = {
-        f"{key}_hint": value for key, value in hints.items() if value is not UNSET
-    }
-    return types.ToolAnnotations(**given) if given else UNSET
-
-
-def _resource_definition(
-    uri: str, size: int | UnsetType, shared: dict[str, Any]
-) -> types.Resource | types.ResourceTemplate:
-    if "{" in uri:
-        return types.ResourceTemplate(uri_template=uri, **shared)
-    return types.Resource(uri=uri, size=size, **shared)

@@ -4,6 +4,7 @@ A method that a revision does not have, or whose capability the server does not
 declare, is simply not in the table: absence is -32601.
 """
 
+import sys
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,9 @@ from dovetail.errors import (
 )
 from dovetail.runtime.connection import Connection, Handler
 from dovetail.server.completion import Completers
-from dovetail.server.middleware import fold
 from dovetail.server.resources import Resource
 from dovetail.server.signature import ArgumentError, BrokenJson
 from dovetail.server.subscriptions import subscription_handlers
-from dovetail.server.telemetry import tracing
 from dovetail.server.tools import Tool
 from dovetail.spec._surface import CLIENT_REQUESTS
 from dovetail.spec.project import project
@@ -61,9 +60,8 @@ class Dispatch:
 
     def rebuild(self) -> None:
         """In place, because open connections hold the tables."""
-        chain = [*tracing(), *self._server.chain]
-        served = fold(self._handlers(), chain)
-        custom = fold({name: own.handler() for name, own in self._server.methods.items()}, chain)
+        served = self._folded(self._handlers())
+        custom = self._folded({n: own.handler() for n, own in self._server.methods.items()})
         self.opening.clear()
         for revision in self._server.revisions:
             table = self.tables.setdefault(revision, {})
@@ -72,12 +70,22 @@ class Dispatch:
             table.update({name: handler for name, handler in served.items() if name in known})
             table.update(custom)
             if self._server.tasks is not None:
-                table.update(fold(self._task_handlers(revision), chain))
+                table.update(self._folded(self._task_handlers(revision)))
             if not revision.modern:
                 self.opening.update(table)
         if not self.opening:
             # The only words a client of the handshake era will understand (digest 8.6).
             self.opening["initialize"] = Handler(self._refuse_initialize, inline=True)
+
+    def _folded(self, handlers: dict[str, Handler]) -> dict[str, Handler]:
+        """With the middleware around them, and spans if the program makes any."""
+        traced = "opentelemetry.trace" in sys.modules
+        if not traced and not self._server.chain:
+            return handlers
+        from dovetail.server.middleware import fold
+        from dovetail.server.telemetry import Spans
+
+        return fold(handlers, [*([Spans()] if traced else []), *self._server.chain])
 
     def _handlers(self) -> dict[str, Handler]:
         server = self._server

@@ -1,25 +1,20 @@
 """Spans through OpenTelemetry, for programs that use it.
 
-Whoever wants traces has loaded and set up ``opentelemetry`` before serving; it
-is looked for among the loaded modules, so that nobody else pays even for the
-search.
+Whoever wants traces has loaded and set up ``opentelemetry`` before serving: the
+method tables look for it among the loaded modules, so that nobody else pays
+even for the search.
 """
 
 import importlib
 import sys
 from typing import Any
 
-from dovetail.server.middleware import Call, Middleware, Next
+from dovetail.server.middleware import Call, Next
 
-__all__ = ["tracing"]
-
-
-def tracing() -> list[Middleware]:
-    """The middleware that makes spans, if the program uses OpenTelemetry."""
-    return [_Spans()] if "opentelemetry.trace" in sys.modules else []
+__all__ = ["Spans"]
 
 
-class _Spans:
+class Spans:
     """One span per request, a child of the client's if it sent a ``traceparent``."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ import threading
 from asyncio.tasks import _unregister_task
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from dovetail.runtime.connection import Connection, Reader, Writer
@@ -27,8 +28,13 @@ log = logging.getLogger("dovetail")
 _CHUNK = 65536  # what a Linux pipe holds
 
 
+@cache
 def claim() -> tuple[int, int]:
-    """Private descriptors of stdin and stdout; the public ones are made harmless."""
+    """Private descriptors of stdin and stdout; the public ones are made harmless.
+
+    Once per process: whoever loads a server's code may claim before that code
+    has a chance to print.
+    """
     _fill_gaps()
     own_in = _own(0, os.O_RDONLY)
     own_out = _own(1, os.O_WRONLY)
@@ -39,7 +45,16 @@ def claim() -> tuple[int, int]:
     with suppress(AttributeError, OSError, ValueError):  # no stdout, or not Python's own
         sys.stdout.flush()  # what was printed before waits in the buffer: to stderr with it
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # A child by fork shares every descriptor, and would hold the pipe open after our end.
+    os.register_at_fork(after_in_child=lambda: _forget(own_in, own_out))
     return own_in, own_out
+
+
+def _forget(*descriptors: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
 
 
 def _fill_gaps() -> None:
@@ -116,6 +131,7 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) ->
         for number in signals:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
+        _end_process_after(connection.limits.stop_seconds * 3)
         connection.stop()
 
     def restore() -> None:
@@ -125,6 +141,13 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) ->
     for number in signals:
         loop.add_signal_handler(number, stop)
     return restore
+
+
+def _end_process_after(seconds: float) -> None:
+    """A thread of user code that never returns must not outlive a signal to end."""
+    watchdog = threading.Timer(seconds, os._exit, [0])
+    watchdog.daemon = True
+    watchdog.start()
 
 
 # -- reading ---------------------------------------------------------------------------
