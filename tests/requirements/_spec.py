@@ -214,7 +214,7 @@ C4 | A-D | client | client | A client that cannot speak the answered revision le
 C5 | E | client | client | Every request carries revision and capabilities.
 C6 | A-E | client | client | Capabilities are declared at the handshake, or on each request they are
     meant for.
-C7 | E | client | engine | No `resultType` means complete; one we do not know makes the answer
+C7 | E | client | client | No `resultType` means complete; one we do not know makes the answer
     invalid.
 C8 | E | client | client | Falling back to the handshake does not hang on one error code.
 C9 | E | client | client | A client sends no answers.

@@ -115,6 +115,7 @@ def test_all_are_there() -> None:
     assert INVALID.keys() | CHANGED.keys() <= found
 
 
+@pytest.mark.verifies("F-examples")
 @pytest.mark.parametrize("path", examples())
 def test_round_trip(path: Path) -> None:
     data = path.read_bytes()

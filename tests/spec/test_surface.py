@@ -313,12 +313,14 @@ def test_a_patch_that_no_longer_fits_is_reported(generator: Any) -> None:
 
 
 @needs_sources
+@pytest.mark.verifies("F-surface-drift")
 def test_no_drift(generator: Any) -> None:
     assert generator.drift(SCHEMAS) == []
     assert generator.main(["--check"]) == 0
 
 
 @needs_sources
+@pytest.mark.verifies("F-surface-drift")
 def test_drift_is_found(generator: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in NAMES:
         shutil.copytree(SCHEMAS / name, tmp_path / name, ignore=shutil.ignore_patterns("examples"))

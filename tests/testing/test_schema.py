@@ -194,6 +194,7 @@ def result(method: str, revision: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("revision", "asker", "method"), sorted(CALLS))
+@pytest.mark.verifies("F-recorder")
 def test_results(revision: str, asker: str, method: str) -> None:
     sender: Any = "server" if asker == "client" else "client"
     good = result(method, revision)
@@ -207,6 +208,7 @@ LEAKY = [call for call in CALLS if call[2] != "tasks/result"]
 
 
 @pytest.mark.parametrize(("revision", "asker", "method"), sorted(LEAKY))
+@pytest.mark.verifies("F-recorder-closed")
 def test_results_do_not_leak(revision: str, asker: str, method: str) -> None:
     sender: Any = "server" if asker == "client" else "client"
     leak = "task" if revision == E else "resultType"

@@ -337,6 +337,7 @@ class Connection:
 
     def _cancel(self, event: Cancelled) -> None:
         request = event.request
+        log.debug("%s %r cancelled: %s", request.method, request.id, event.reason)
         request.cancelled = True
         if request.progress is not None:
             request.progress.drop()

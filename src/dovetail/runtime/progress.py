@@ -2,15 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from dovetail.errors import LocalProtocolError
 
-__all__ = ["BURST", "RATE", "Progress"]
+__all__ = ["BURST", "RATE", "Progress", "checked"]
 
 # A bar of a hundred steps should move; a loop of a million must not fill the pipe.
 BURST = 20
 RATE = 20.0  # per second, after the burst
+
+
+def checked(done: float, total: float | None, last: float | None) -> float:
+    """``done``, if it may follow ``last`` (digest X22); JSON has no infinity and no NaN."""
+    if not isfinite(done) or not (total is None or isfinite(total)):
+        raise LocalProtocolError(f"progress must be finite, not {done} of {total}")
+    if last is not None and done < last:
+        raise LocalProtocolError(f"progress fell from {last} to {done}")
+    return done
 
 
 class Progress:

@@ -16,7 +16,7 @@ from dovetail.errors import (
     McpError,
 )
 from dovetail.runtime.connection import Connection
-from dovetail.runtime.progress import Progress
+from dovetail.runtime.progress import Progress, checked
 from dovetail.server.session import LEVELS, Session
 from dovetail.spec.types import ClientCapabilities, Implementation
 from dovetail.wire.jsonrpc import Id
@@ -46,6 +46,7 @@ class Context(Generic[S]):
         self._owner = owner
         self._session: Session = connection.session
         self._samples = 0
+        self._reported: float | None = None
 
     @property
     def request_id(self) -> Id:
@@ -108,6 +109,8 @@ class Context(Generic[S]):
         meta = self._request.params.meta
         if meta is UNSET or meta.progress_token is UNSET:
             return
+        # Here, where the mistake is made: what is done on the loop cannot fail in a thread.
+        self._reported = checked(done, total, self._reported)
         rest: dict[str, Any] = {"progressToken": meta.progress_token}
         if total is not None:
             rest["total"] = total

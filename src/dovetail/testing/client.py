@@ -71,6 +71,7 @@ class TestClient:
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(ConnectionClosed("the server closed the connection"))
+                future.exception()  # a test may not care
 
     def _deliver(self, message: Any) -> None:
         id = message.get("id") if isinstance(message, dict) and "method" not in message else None
