@@ -7,8 +7,18 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from _manifest import check_items
+
+# How fast a shared machine makes examples says nothing about us; what CI finds, it finds again.
+settings.register_profile(
+    "ours",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

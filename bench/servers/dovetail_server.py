@@ -1,17 +1,12 @@
 """`add` on Dovetail; `--tools N` registers N further tools that nobody calls."""
 
-import argparse
+import sys
 
 from dovetail import Server
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--sync", action="store_true")
-parser.add_argument("--tools", type=int, default=0)
-options = parser.parse_args()
-
 server = Server("bench", version="1.0.0")
 
-if options.sync:
+if "--sync" in sys.argv:
 
     @server.tool
     def add(a: int, b: int) -> int:
@@ -34,7 +29,8 @@ def register_extra(number: int) -> None:
     server.tool(extra)
 
 
-for number in range(options.tools):
-    register_extra(number)
+if "--tools" in sys.argv:
+    for number in range(int(sys.argv[-1])):
+        register_extra(number)
 
 server.run()

@@ -145,3 +145,11 @@ def test_version_and_module() -> None:
     module = [sys.executable, "-m", "dovetail", "--version"]
     assert shown.startswith("dovetail ")
     assert subprocess.run(module, capture_output=True, text=True).stdout == shown
+
+
+@pytest.mark.verifies("F-wire-log")
+def test_a_wire_log_on_a_full_disk_ends_but_the_server_goes_on(folder: Path) -> None:
+    ran = serve("mine.py", "--wire-log", "/dev/full", cwd=folder)
+    assert ran.returncode == 0
+    assert name_of(ran) == "one"
+    assert ran.stderr.count("the wire log ends here") == 1

@@ -154,8 +154,8 @@ E-id-true | A-E | server | engine | The id true, or any other value that is no i
 E-id-float | A-E | server | engine | The id 1.5: -32600.
 E-params-list | A-E | server | engine | Params that are a list: refused.
 E-params-string | A-E | server | engine | Params that are a text or another scalar: refused.
-E-result-and-error | A-E | both | engine | Both result and error: refused, and nobody's wait is
-    ended by it.
+E-result-and-error | A-E | both | engine | Both result and error: refused; whoever waits for that
+    answer hears of the fault, and nobody else.
 E-stray-response | A-E | both | engine | A response to nothing we asked is dropped.
 E-duplicate-id | A-E | server | engine | An id that is still in flight: -32600, and the first
     request is answered all the same.
@@ -233,7 +233,7 @@ F-completion | A-E | server | engine | Arguments of prompts and templates are co
     the limit are cut and counted.
 F-completion-context | C-E | server | engine | A completer sees the arguments already given.
 F-pagination | A-E | server | engine | Long lists come in pages that hold everything once.
-F-cursor | A-E | server | engine | A cursor is opaque, an empty one valid, null or none the start.
+F-cursor | A-E | server | engine | A cursor is opaque; without one a list starts at the beginning.
 F-listing-cache | A-E | server | engine | A list is encoded once for each revision, and anew after a
     change.
 F-duplicate-name | A-E | server | engine | Registering a name or URI twice raises.

@@ -92,7 +92,8 @@ S16 | E | server | ask | Such a result has questions, state, or both.
 S17 | E | server | ask | The questions are elicitation, sampling or roots, each under its own key.
 S18 | E | server | ask | Nothing is asked that the request did not declare, mode by mode.
 S19 | E | server | ask | State that comes back is sealed and checked; a broken seal is refused.
-S20 | E | server | ask | State for one use is remembered and refused the second time.
+S20 | E | server | host | State for one use is remembered and refused the second time. // only
+    the tool's author knows what must not happen twice; our states are bound and expire
 S21 | E | server | ask | No resource is held in the hope of an answer.
 = digest §13.2, notifications and cancellation
 S22 | E | server | subscriptions | The acknowledgement is the first thing a listener hears.
@@ -101,7 +102,8 @@ S24 | E | server | subscriptions | Every notification to a listener carries the 
     subscription.
 S25 | E | server | subscriptions | So does the result that ends it.
 S26 | E | server | logging | Log messages go to requests that set a level, on their own stream.
-S27 | A-E | server | logging | Log messages hold no secrets, no personal data and no internals.
+S27 | A-E | server | logging | Log messages hold no secrets, no personal data and no internals. //
+    nothing of ours goes to the client's log; what an author writes there is the author's
 S28 | E | server | http | A client that hangs up has cancelled its request.
 S29 | E | server | engine | After a cancellation nothing more is sent for that request.
 S30 | E | server | subscriptions | The server's own cancelled notification may name a listen request
@@ -256,9 +258,10 @@ C35 | DE | client | client | A question without mode is a form; decline and canc
 C36 | DE | client | host | A URL is shown in full and opened only with consent. // the application
     opens URLs
 C37 | D | client | client | A mode we lack is -32602; notices about unknown ids are ignored.
-C38 | D | client | tasks | A task is asked for where server and tool allow it, and always where the
-    tool demands it.
-C39 | E | client | tasks | A call may return its result or a task; either is handled.
+C38 | D | client | client | A task is asked for where server and tool allow it, and always where the
+    tool demands it. // tasks of the server are built; this comes with the client
+C39 | E | client | client | A call may return its result or a task; either is handled. // the
+    same
 C40 | A-E | client | host | The user agrees before data is shown, tools run or models asked. // the
     application has the user
 C41 | C-E | client | host | The command of a local server is shown in full and approved. // the
@@ -334,5 +337,6 @@ SH-identity | E | both | engine | Behaviour does not depend on the peer's name, 
 SH-schema-bounds | E | both | client | Schemas of a peer are bounded in depth and size. // the
     server reads only its author's schemas
 SH-cancel-reason | A-E | both | engine | The reason of a cancellation reaches the log.
-SH-rate | A-E | both | progress | Progress and logs are thinned out when they come too fast.
+SH-rate | A-E | both | progress | Progress and logs are thinned out when they come too fast. //
+    progress by a bucket; logs by their level only, because a lost log is worse than a late one
 """

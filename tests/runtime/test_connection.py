@@ -572,6 +572,23 @@ def test_too_many_waiting_bytes() -> None:
     run(main())
 
 
+@pytest.mark.verifies("F-limit-in-flight", "F-cancel")
+def test_a_cancelled_request_leaves_its_place_in_the_queue() -> None:
+    async def main() -> None:
+        lab = Lab(Limits(max_in_flight=1, max_queued=2, max_queued_bytes=40))
+        lab.line.feed(*works(1), *[request(id, "work", {"x": "y" * 8}) for id in (2, 3)])
+        lab.line.feed(cancel(2), cancel(3), *works(4, 5))
+        assert await lab.line.turns() == []
+        assert lab.connection._queued_bytes == 0
+        for id in (1, 4, 5):
+            lab.open(id)
+            assert await lab.line.turns() == [done(id)]
+        assert lab.started == [1, 4, 5]
+        await lab.close()
+
+    run(main())
+
+
 @pytest.mark.verifies("F-limit-in-flight")
 @pytest.mark.parametrize("count", [2, 3000])
 def test_a_long_queue_is_worked_off(count: int) -> None:
@@ -740,6 +757,7 @@ def test_a_batch_of_which_all_is_cancelled_has_no_answer() -> None:
         await lab.line.turns()
         assert await lab.line.say(cancel(1), cancel(2), PING) == [PONG]
         assert await lab.line.say(batch(*works(3), cancel(3)), PING) == [PONG]
+        assert lab.started == [1, 2]  # what is cancelled before its turn never runs
         await lab.close()
 
     run(main())
@@ -984,6 +1002,27 @@ def test_closing_in_the_same_breath_as_a_request() -> None:
         assert not lab.connection.busy
 
     run(main())
+
+
+def test_a_loop_that_is_closed_too_early_is_not_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The handler is thrown away with its loop; that is no crash, and nobody is there to tell."""
+    loop = asyncio.new_event_loop()
+
+    async def main() -> Lab:
+        lab = Lab()
+        lab.line.feed(*works(1))
+        await lab.line.turns()
+        return lab
+
+    lab = loop.run_until_complete(main())
+    loop.set_exception_handler(lambda _, context: None)  # "Task was destroyed", of asyncio
+    loop.close()
+    task = lab.connection.peer.in_flight[1].task
+    task.get_coro().close()
+    assert lab.line.writes == []
+    assert not caplog.records
 
 
 def test_stop_ends_a_connection_that_is_busy() -> None:

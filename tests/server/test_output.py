@@ -190,11 +190,19 @@ def test_what_cannot_be_encoded() -> None:
 
 def test_check_finds_a_value_of_another_type() -> None:
     codec = returning(list[Point])
-    raw = codec.encode([{"x": "1"}])
     with pytest.raises(
         OutputError, match=r"does not fit its annotation: Expected `int`, got `str`"
     ):
-        codec.check(raw)
+        codec.encode([{"x": "1"}])
+
+
+@pytest.mark.verifies("S33")
+@pytest.mark.parametrize(
+    ("annotation", "value"), [(int, "1"), (int, True), (float, float("nan")), (str, None)]
+)
+def test_a_value_of_another_type_is_no_result(annotation: Any, value: Any) -> None:
+    with pytest.raises(OutputError, match="does not fit its annotation"):
+        returning(annotation).encode(value)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +268,8 @@ def test_hand_written_output() -> None:
 
 
 def test_encoding_is_one_python_call() -> None:
-    encode = returning(Point).encode
-    value, calls = Point(1), list[str]()
+    encode = returning(int).encode
+    value, calls = 1, list[str]()
     sys.setprofile(lambda frame, event, arg: calls.append(event))
     encode(value)
     sys.setprofile(None)

@@ -59,11 +59,17 @@ def _serve(options: argparse.Namespace) -> int:
         tap = None
         if options.wire_log is not None:
             try:
-                tap = WireLog(stack.enter_context(open(options.wire_log, "ab")))
+                tap = WireLog(stack.enter_context(open(options.wire_log, "ab", buffering=0)))
             except OSError as error:
                 raise TargetError(f"cannot write the wire log: {error}") from None
         stdio.claim()  # before the target is loaded: what it prints must not reach the wire
-        load(options.target).run(tap=tap)
+        stdio.reserve(
+            f"{options.target} runs its server while it is loaded: "
+            'put server.run() under `if __name__ == "__main__":`'
+        )
+        server = load(options.target)
+        stdio.release()
+        server.run(tap=tap)
     return 0
 
 

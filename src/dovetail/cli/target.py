@@ -24,7 +24,7 @@ def load(target: str) -> Server:
     if not colon or name.endswith(".py") or os.sep in name:
         place, name = target, _DEFAULT_NAME
     is_file = place.endswith(".py")
-    if not is_file and not colon:
+    if not is_file and not colon and "." not in place:
         raise TargetError(f"{target!r} is neither a file.py nor a module:name")
     namespace = vars(_load_file(place) if is_file else _load_module(place))
     return _server(namespace, place, name)

@@ -1,11 +1,14 @@
 """``--wire-log FILE``: every message, both ways, one JSON object a line."""
 
+import logging
 import time
 from typing import IO
 
 import msgspec
 
 __all__ = ["WireLog"]
+
+log = logging.getLogger("dovetail")
 
 
 class WireLog:
@@ -17,11 +20,17 @@ class WireLog:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._broken = False
 
     def __call__(self, direction: str, frame: bytes) -> None:
+        if self._broken:
+            return
         entry = {"time": time.time(), "dir": direction}
-        self._file.write(msgspec.json.encode({**entry, **_shown(frame)}) + b"\n")
-        self._file.flush()
+        try:
+            self._file.write(msgspec.json.encode({**entry, **_shown(frame)}) + b"\n")
+        except (OSError, ValueError) as error:  # a full disk must not end the conversation
+            self._broken = True
+            log.error("the wire log ends here: %s", error)
 
 
 def _shown(frame: bytes) -> dict[str, object]:

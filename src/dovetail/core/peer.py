@@ -71,10 +71,11 @@ class Request(Struct, eq=False):
     revision: Revision
     handler: Any
     # The driver's: the task that serves it, the batch that waits for its answer, its
-    # progress, and whether anybody still wants the answer.
+    # progress, the answers that came with it, and whether anybody still wants its own.
     task: Any = None
     batch: Any = None
     progress: Any = None
+    answers: Any = None
     cancelled: bool = False
 
 
@@ -229,9 +230,12 @@ class Peer:
             raise _bad_request(envelope)
         if method == "notifications/cancelled":
             return self._cancelled(envelope.params)
-        step = self._lifecycle[self.phase][state.NOTIFICATION_KINDS.get(method, state.NOTIFICATION)]
+        kind = state.NOTIFICATION_KINDS.get(method, state.NOTIFICATION)
+        step = self._lifecycle[self.phase][kind]
         self.phase = step.then
-        return Notification(method, envelope.params) if step.take else None
+        # A notification carries no envelope: who speaks 2026-07-28 here is not in a phase.
+        stateless = self._seen_modern and kind is state.NOTIFICATION
+        return Notification(method, envelope.params) if step.take or stateless else None
 
     def _cancelled(self, raw: Raw | UnsetType) -> Cancelled | None:
         """Any phase: it belongs to a request, and 2026-07-28 has no phases. A
@@ -349,8 +353,9 @@ class Peer:
         if self.phase is state.CLOSED:
             raise LocalProtocolError("The connection is closed")
         self._last_id += 1
+        frame = encode(RequestFrame(self._last_id, method, params))
         self.pending[self._last_id] = method
-        return self._last_id, encode(RequestFrame(self._last_id, method, params))
+        return self._last_id, frame
 
     def notify(self, method: str, params: Any = UNSET) -> bytes:
         return encode(NotificationFrame(method, params))

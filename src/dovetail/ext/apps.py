@@ -63,8 +63,9 @@ def page(
 
 def can_show(ctx: Context[Any]) -> bool:
     """Whether the client of this request says that it shows pages."""
-    extensions = ctx.capabilities.extensions or {}
-    return MIME_TYPE in extensions.get(UI_EXTENSION, {}).get("mimeTypes", ())
+    settings = (ctx.capabilities.extensions or {}).get(UI_EXTENSION)
+    types = settings.get("mimeTypes") if isinstance(settings, dict) else None
+    return isinstance(types, list) and MIME_TYPE in types
 
 
 def _check(uri: str) -> None:

@@ -107,6 +107,7 @@ class Connection:
         self._feeding = False
         self._paused = False
         self._input_ended = False
+        self._draining: asyncio.TimerHandle | None = None
         self._waiters: dict[Id, asyncio.Future[Raw]] = {}
         self._end_callbacks: list[Callable[[], None]] = []
         self._thread = threading.get_ident()
@@ -129,11 +130,13 @@ class Connection:
 
     def feed(self, chunk: bytes) -> None:
         self._feeding = True
-        for frame in self._framer.feed(chunk):
-            self.receive(frame)
-        self._feeding = False
-        if self._out:
-            self._flush()
+        try:
+            for frame in self._framer.feed(chunk):
+                self.receive(frame)
+        finally:
+            self._feeding = False
+            if self._out:
+                self._flush()
 
     def receive(self, frame: Frame) -> None:
         if self._tap is not None:
@@ -154,7 +157,7 @@ class Connection:
         self._fail_waiters()
         self._run_end_callbacks()
         if self._tasks or self._queue:
-            self._loop.call_later(self.limits.drain_seconds, self._end)
+            self._draining = self._loop.call_later(self.limits.drain_seconds, self._end)
         else:
             self._end()
 
@@ -211,7 +214,9 @@ class Connection:
             # Ours, and the peer has forgotten the request; or the handler's own.
             self._fail(request, McpError(INTERNAL_ERROR, data="The request was interrupted"))
             raise
-        except (Exception, SystemExit) as error:  # a tool that calls exit() ends only itself
+        except (KeyboardInterrupt, GeneratorExit):  # the latter: dropped by a loop that is closed
+            raise
+        except BaseException as error:  # a tool that calls exit() ends only itself
             self._fail(request, error)
         else:
             self._answer(request, result)
@@ -223,7 +228,7 @@ class Connection:
                 self._start_waiting()
 
     def _wait(self, request: Request) -> None:
-        size = len(bytes(request.raw)) if request.raw is not UNSET else 0
+        size = _size(request)
         limits = self.limits
         if (
             len(self._queue) >= limits.max_queued
@@ -241,9 +246,8 @@ class Connection:
         self._starting = True
         while self._queue and len(self._tasks) < self.limits.max_in_flight and not self._paused:
             request = self._queue.popleft()
-            self._queued_bytes -= len(bytes(request.raw)) if request.raw is not UNSET else 0
-            if self.peer.in_flight.get(request.id) is request:  # not cancelled meanwhile
-                self._start(request)
+            self._queued_bytes -= _size(request)
+            self._start(request)
         self._starting = False
         if self._input_ended and not self._tasks and not self._queue:
             self._end()
@@ -347,6 +351,9 @@ class Connection:
             # In the next turn, when it has begun for sure: a task cancelled before its first
             # step never runs, so neither the handler nor our own clean-up would.
             self._loop.call_soon(request.task.cancel, event.reason)
+        elif request in self._queue:  # it waits no more, and leaves its place to others
+            self._queue.remove(request)
+            self._queued_bytes -= _size(request)
 
     def _notification(self, event: Notification) -> None:
         if self._on_notification is None:
@@ -410,9 +417,14 @@ class Connection:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed", task.get_name(), exc_info=error)
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller is on our event loop."""
+        return threading.get_ident() == self._thread and self._loop.is_running()
+
     def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call ``function`` on the event loop: now, or soon when we are in another thread."""
-        if threading.get_ident() == self._thread:
+        if self.here:
             function(*arguments)
         else:
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -440,13 +452,18 @@ class Connection:
     def _run_end_callbacks(self) -> None:
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback at the end of a connection failed")
 
     def stop(self) -> None:
         """End now, whatever is still running; ``close`` then does it in order."""
         self._end()
 
     def _end(self) -> None:
+        if self._draining is not None:
+            self._draining.cancel()  # it would hold on to us until then
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -493,3 +510,7 @@ class Connection:
             elif now > deadline:
                 return
             await asyncio.sleep(0.005)
+
+
+def _size(request: Request) -> int:
+    return 0 if request.raw is UNSET else len(bytes(request.raw))

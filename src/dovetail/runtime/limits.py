@@ -31,3 +31,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
     # Seconds a cancelled handler has to clean up, and the last bytes to leave.
     stop_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"{name} must be a number above 0, not {value!r}")

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Threads"]
 
-_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], dict[str, Any]]
+_Job = tuple[
+    asyncio.AbstractEventLoop,
+    "asyncio.Future[Any]",
+    Context,
+    Callable[..., Any],
+    dict[str, Any],
+]
 
 
 class Threads:
@@ -36,7 +43,10 @@ class Threads:
         return SimpleQueue()
 
     def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> asyncio.Future[Any]:
-        """Run ``function(**arguments)`` in a thread; the future belongs to this loop."""
+        """Run ``function(**arguments)`` in a thread; the future belongs to this loop.
+
+        It sees the context variables of its caller, as with ``asyncio.to_thread``.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
@@ -47,17 +57,17 @@ class Threads:
                 self._count += 1
                 name = f"dovetail-worker-{self._count}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
-        jobs.put((loop, future, function, arguments))
+        jobs.put((loop, future, copy_context(), function, arguments))
         return future
 
     def _work(self) -> None:
         while True:
-            loop, future, function, arguments = self._jobs.get()
+            loop, future, context, function, arguments = self._jobs.get()
             if not future.cancelled():
-                settle, outcome = _run(function, arguments)
+                settle, outcome = context.run(_run, function, arguments)
                 with suppress(RuntimeError):  # the loop is closed: nobody waits
                     loop.call_soon_threadsafe(settle, future, outcome)
-            del loop, future, function, arguments
+            del loop, future, context, function, arguments
             with self._lock:
                 self._idle += 1
 

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -17,6 +17,9 @@ from dovetail.runtime.limits import Limits
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
 from dovetail.server.definitions import (
+    checked,
+    checked_extensions,
+    checked_timeout,
     checked_tool_name,
     checked_uri,
     definition_of,
@@ -87,13 +90,17 @@ class Server:
         task_store: "TaskStore | None" = None,
         limits: Limits | None = None,
     ) -> None:
-        self.info = types.Implementation(
-            name=name,
-            version=version,
-            title=title,
-            description=description,
-            website_url=website_url,
-            icons=icons,
+        if not name:
+            raise ValueError("a server needs a name")
+        self.info = checked(
+            types.Implementation(
+                name=name,
+                version=version,
+                title=title,
+                description=description,
+                website_url=website_url,
+                icons=icons,
+            )
         )
         self.instructions = instructions
         self.policy = checked_policy(
@@ -107,9 +114,11 @@ class Server:
             cache_scope=cache_scope,
             list_changed=list_changed,
         )
-        self.limits = limits or Limits()
+        self.limits = Limits() if limits is None else limits
+        if not isinstance(self.limits, Limits):
+            raise TypeError(f"limits must be Limits(...), not {limits!r}")
         self._state_keys = state_keys
-        self._extensions = extensions
+        self._extensions = checked_extensions(extensions)
         self._experimental = experimental
         self._lifespan = Lifespan(self)
         self._task_store = task_store
@@ -121,10 +130,11 @@ class Server:
         self.revisions = chosen_revisions(revisions, batches)
         self._changes = Changes()
         self._mounts: list[Mount] = []
-        self._tools = Registry[Tool[..., Any]]("tool", lambda: self._changed("tools"))
-        self._resources = Registry[Resource[..., Any]]("resource", self._resources_changed)
-        self._templates = Registry[Resource[..., Any]]("resource", self._resources_changed)
-        self._prompts = Registry[Prompt[..., Any]]("prompt", lambda: self._changed("prompts"))
+        self._tools = Registry[Tool[..., Any]]("tool", partial(self._changed, "tools"))
+        resources_changed = partial(self._changed, "resources")
+        self._resources = Registry[Resource[..., Any]]("resource", resources_changed)
+        self._templates = Registry[Resource[..., Any]]("resource", resources_changed)
+        self._prompts = Registry[Prompt[..., Any]]("prompt", partial(self._changed, "prompts"))
         # What clients see now.
         self.tools = self._tools.active
         self.resources = self._resources.active
@@ -184,6 +194,8 @@ class Server:
         """
         if fn is None:
             return lambda fn: self._add_tool(fn, **options)
+        if not callable(fn):
+            raise TypeError(f"{fn!r} is no function: write @server.tool(name={fn!r})")
         return self._add_tool(fn, **options)
 
     def _add_tool(
@@ -221,11 +233,11 @@ class Server:
         )
         tool = Tool[..., Any](
             function,
-            definition,
+            checked(definition),
             arguments,
             output,
             stamp=self.stamp,
-            timeout=timeout,
+            timeout=checked_timeout(timeout),
             task=task,
         )
         self.supports_tasks(task)
@@ -249,6 +261,8 @@ class Server:
         meta: dict[str, Any] | UnsetType = UNSET,
     ) -> Callable[[Callable[P, R]], Resource[P, R]]:
         """Register a function that reads ``uri``, or every URI of an RFC 6570 template."""
+        if not isinstance(uri, str):
+            raise TypeError('a resource needs its URI: write @server.resource("scheme://name")')
         shared = {
             "title": title,
             "mime_type": mime_type,
@@ -263,7 +277,7 @@ class Server:
             function = self._function(fn, inline)
             definition = resource_definition(checked_uri(uri), size, shared)
             is_template = isinstance(definition, types.ResourceTemplate)
-            made = Resource[P, R](function, definition, ttl_ms=ttl_ms)
+            made = Resource[P, R](function, checked(definition), ttl_ms=ttl_ms)
             (self._templates if is_template else self._resources).add(uri, made)
             return made
 
@@ -288,6 +302,8 @@ class Server:
         """Register a function as a prompt; it returns a text, messages or content."""
         if fn is None:
             return lambda fn: self._add_prompt(fn, **options)
+        if not callable(fn):
+            raise TypeError(f"{fn!r} is no function: write @server.prompt(name={fn!r})")
         return self._add_prompt(fn, **options)
 
     def _add_prompt(
@@ -311,7 +327,7 @@ class Server:
             icons=icons,
             meta=meta,
         )
-        prompt = Prompt[..., Any](function, definition, codec)
+        prompt = Prompt[..., Any](function, checked(definition), codec)
         self._prompts.add(prompt.name, prompt)
         return prompt
 
@@ -335,8 +351,14 @@ class Server:
             return UNSET
         return await self.tasks.watchable(request, session)
 
-    def _changed(self, kind: str) -> None:
-        """A list is another one now: forget its pages, and tell who is connected."""
+    def _changed(self, kind: str, update: Callable[[], None]) -> None:
+        """A list is to be another one. Any thread may say so, but only the loop's may do it:
+        a request must not see a list that is half changed."""
+        self._changes.on_loop(self._change, kind, update)
+
+    def _change(self, kind: str, update: Callable[[], None]) -> None:
+        """Forget the pages of a list, and tell who is connected."""
+        update()
         for listing in self._lists[kind]:
             listing.clear()
         for mount in self._mounts:
@@ -346,12 +368,11 @@ class Server:
             if self.policy.list_changed:
                 self._changes.mark(kind)
 
-    def _resources_changed(self) -> None:
-        self._changed("resources")
-
     def updated(self, uri: str) -> None:
         """Tell the subscribers of a resource that it has changed. Any thread may call it."""
         self._changes.updated(uri)
+        for mount in self._mounts:
+            mount.host.updated(uri)
 
     # -- around and beyond the protocol ------------------------------------------------
 
@@ -372,10 +393,8 @@ class Server:
 
     def extend(self, identifier: str, settings: dict[str, Any] | None = None) -> None:
         """Declare an extension (2026-07-28); its identifier needs a prefix (digest X34)."""
-        if "/" not in identifier.strip("/"):
-            raise ValueError(f"extension {identifier!r} needs a prefix, such as com.example/name")
         given = {} if self._extensions is UNSET else self._extensions
-        self._extensions = {**given, identifier: settings or {}}
+        self._extensions = checked_extensions({**given, identifier: settings or {}})
 
     def lifespan(self, function: LifespanFunction) -> LifespanFunction:
         """Register an async generator: what it yields is ``ctx.state`` while serving."""
@@ -441,6 +460,15 @@ class Server:
 
     # -- what clients are told ---------------------------------------------------------
 
+    def offers(self, kind: str) -> bool:
+        """Whether a list has something in it, or had while serving: it stays (digest S13)."""
+        now: dict[str, Any] = {
+            "tools": self.tools,
+            "resources": self.resources or self.templates,
+            "prompts": self.prompts,
+        }
+        return bool(now[kind]) or kind in self._dispatch.offered
+
     @property
     def completes(self) -> bool:
         owners: list[Any] = [*self.prompts.values(), *self.templates.values()]
@@ -448,7 +476,6 @@ class Server:
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
-        has_resources = self.resources or self.templates
         announced = True if self.policy.list_changed else UNSET
         changing = types.ListChangedCapability(list_changed=announced)
         subscribed = types.ResourcesCapability(subscribe=True, list_changed=announced)
@@ -457,9 +484,9 @@ class Server:
             extensions=self._declared_extensions(),
             tasks=UNSET if self.tasks is None else CORE_TASKS,
             logging={} if self.may_log else UNSET,
-            tools=changing if self.tools else UNSET,
-            resources=subscribed if has_resources else UNSET,
-            prompts=changing if self.prompts else UNSET,
+            tools=changing if self.offers("tools") else UNSET,
+            resources=subscribed if self.offers("resources") else UNSET,
+            prompts=changing if self.offers("prompts") else UNSET,
             completions={} if self.completes else UNSET,
         )
 
@@ -524,6 +551,7 @@ class Server:
 
         from dovetail.transport import stdio
 
+        stdio.reserve("stdin and stdout can be served once: a server ran here already")
         own_in, own_out = stdio.claim()
         if os.isatty(own_in):
             print(
@@ -539,6 +567,8 @@ class Server:
         async def serve() -> None:
             async with self.running():
                 await stdio.serve(lambda: self.connection(tap=tap), own_in, own_out)
+            if self._task_store is not None:
+                await self._task_store.close()
 
         asyncio.run(serve())
 

@@ -9,7 +9,7 @@ has already been given; do side effects after the last question.
 What was answered in earlier rounds travels in the sealed ``requestState``.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -56,7 +56,8 @@ class Answers:
         taken: dict[str, Any] = {}
         missing: dict[str, Question[Any]] = {}
         for key, question in questions.items():
-            raw = self._given.get(key) or self._kept.pop(key, b"")
+            kept = self._kept.pop(key, b"")
+            raw = self._given.get(key, kept)  # a newer answer replaces the older, fit or not
             try:
                 taken[key] = question.parse(raw)
                 self._kept[key] = raw
@@ -81,27 +82,26 @@ def _responses(raw: Raw) -> dict[str, bytes]:
     return {key: bytes(value) for key, value in responses.items()}
 
 
-async def answered_or_asked(
-    handling: Coroutine[Any, Any, Any], request: Request, stamp: Raw
-) -> Any:
+async def answered_or_asked(handling: Awaitable[Any], request: Request, stamp: Raw) -> Any:
     """The handler's result, or the questions it stopped at."""
     try:
         return await handling
     except InputRequired as needed:
         return _input_required(needed, request, stamp)
     except BaseExceptionGroup as group:  # raised inside a TaskGroup of the handler's
-        found = _find(group)
-        if found is None:
+        found = list(_find(group))
+        if not found:
             raise
-        return _input_required(found, request, stamp)
+        questions = {key: one for needed in found for key, one in needed.questions.items()}
+        return _input_required(InputRequired(questions, found[0].answers), request, stamp)
 
 
-def _find(group: BaseExceptionGroup[Any]) -> Any:
+def _find(group: BaseExceptionGroup[Any]) -> Iterator[InputRequired]:
     for error in group.exceptions:
-        found = _find(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, InputRequired):
-            return found
-    return None
+        if isinstance(error, BaseExceptionGroup):
+            yield from _find(error)
+        elif isinstance(error, InputRequired):
+            yield error
 
 
 def _input_required(needed: InputRequired, request: Request, stamp: Raw) -> dict[str, Any]:

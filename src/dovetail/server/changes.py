@@ -21,22 +21,25 @@ class Changes:
         self._dirty: set[str] = set()
 
     def open(self, session: Session) -> None:
+        if not self.sessions:  # what was left to say died with the last loop
+            self._dirty.clear()
         self.sessions.add(session)
         session.connection.at_end(lambda: self.sessions.discard(session))
 
     def mark(self, kind: str) -> None:
-        """The list of ``kind`` has changed; may be called from any thread."""
-        if self.sessions and kind not in self._dirty:
+        """The list of ``kind`` has changed; on the loop."""
+        if kind not in self._dirty:
+            if not self._dirty:
+                asyncio.get_running_loop().call_later(BURST_SECONDS, self._announce)
             self._dirty.add(kind)
-            if len(self._dirty) == 1:
-                self.on_loop(self._announce_later)
 
     def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
-        for session in list(self.sessions)[:1]:
-            session.connection.on_loop(function, *arguments)
-
-    def _announce_later(self) -> None:
-        asyncio.get_running_loop().call_later(BURST_SECONDS, self._announce)
+        """Call ``function`` on the loop that serves: now if this is it, or if there is none."""
+        serving = [session.connection for session in list(self.sessions)]
+        if serving and not any(connection.here for connection in serving):
+            serving[0].on_loop(function, *arguments)
+        else:
+            function(*arguments)
 
     def _announce(self) -> None:
         dirty, self._dirty = sorted(self._dirty), set()

@@ -28,12 +28,17 @@ class Completers:
         return bool(self._functions)
 
     def add(self, name: str, fn: Callable[..., Any]) -> None:
+        if not isinstance(name, str):
+            raise TypeError('name the argument: write @it.complete("argument")')
         if name not in self._names:
             raise ValueError(f"{self._owner} has no argument {name!r}")
         if name in self._functions:
             raise ValueError(f"{self._owner} completes {name!r} already")
+        function = Function(fn, inline=False, owner=self._server)
+        if function.skipped:  # nobody could be asked or told anything (digest S15)
+            raise TypeError(f"a completer gets no {' and no '.join(function.skipped)}")
         wants_given = "given" in inspect.signature(fn).parameters
-        self._functions[name] = Function(fn, inline=False, owner=self._server), wants_given
+        self._functions[name] = function, wants_given
 
     async def run(self, params: CompleteRequestParams) -> Completion:
         name = params.argument.name
@@ -64,6 +69,8 @@ def complete(found: Any) -> Completion:
             total=found.total,
             has_more=len(found.values) > MAX_VALUES or found.has_more,
         )
+    if isinstance(found, str):
+        raise TypeError("a completer returns a list of texts, not one text")
     values = [str(value) for value in found]
     shown = values[:MAX_VALUES]
     return Completion(values=shown, total=len(values), has_more=len(values) > len(shown))

@@ -17,7 +17,7 @@ from dovetail.errors import (
 )
 from dovetail.runtime.connection import Connection
 from dovetail.runtime.progress import Progress, checked
-from dovetail.server.session import LEVELS, Session
+from dovetail.server.session import LEVELS, Session, capability_names
 from dovetail.spec.types import ClientCapabilities, Implementation
 from dovetail.wire.jsonrpc import Id
 
@@ -29,8 +29,13 @@ if TYPE_CHECKING:  # loaded by the first question: most servers ask none
 
 __all__ = ["Context"]
 
-S = TypeVar("S")
 T = TypeVar("T")
+if TYPE_CHECKING:  # a plain `Context` is a `Context[Any]`; type checkers bring the module
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    S = TypeVarWithDefault("S", default=Any)
+else:
+    S = TypeVar("S")
 
 
 class Context(Generic[S]):
@@ -135,6 +140,8 @@ class Context(Generic[S]):
         Levels are those of RFC 5424. Never log credentials or personal data.
         """
         self._stop_if_cancelled()
+        if level not in LEVELS:
+            raise ValueError(f"{level!r} is no log level; there are {', '.join(LEVELS)}")
         if LEVELS.index(level) < LEVELS.index(self._wanted_level()):
             return
         params = {"level": level, "data": data}
@@ -151,9 +158,11 @@ class Context(Generic[S]):
 
     def _send_log(self, params: dict[str, Any]) -> None:
         request = self._request
-        if not request.revision.modern or (
-            request.params.meta.log_level is not UNSET and self._is_running()
-        ):
+        if request.revision.modern:
+            wanted = request.params.meta.log_level is not UNSET and self._is_running()
+        else:
+            wanted = self._session.logs  # declared, or it may not be sent (digest S12)
+        if wanted:
             self._connection.notify("notifications/message", params)
 
     def _is_running(self) -> bool:
@@ -175,13 +184,15 @@ class Context(Generic[S]):
 
         2026-07-28 has an error for it (digest S6); before, the model is told.
         """
+        if capability not in ClientCapabilities.__struct_fields__:
+            raise ValueError(f"{capability!r} is no capability of a client")
         if getattr(self.capabilities, capability) is UNSET:
             raise self._missing({capability: {}})
 
     def _missing(self, needed: dict[str, Any]) -> Exception:
         if self._request.revision.modern:
             return McpError(MISSING_CLIENT_CAPABILITY, data={"requiredCapabilities": needed})
-        return ClientError(f"The client does not support {', '.join(needed)}")
+        return ClientError(f"The client does not support {capability_names(needed)}")
 
     async def ask(self, key: str, question: "Question[T]", *, as_task: bool = False) -> T:
         """Ask the client one thing; ``key`` names the question within this request.
@@ -197,6 +208,7 @@ class Context(Generic[S]):
         self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
     ) -> dict[str, Any]:
         """Ask several things at once, by key."""
+        self._stop_if_cancelled()
         self._check_askable(questions)
         if self._request.revision.modern:
             return self._answers.take(questions)
@@ -206,10 +218,14 @@ class Context(Generic[S]):
     def _check_askable(self, questions: Mapping[str, "Question[Any]"]) -> None:
         """Only what the client declared may be asked (digest S18, S76)."""
         revision = self._request.revision
+        missing: dict[str, Any] = {}
         for question in questions.values():
             known = question.supported_in(revision)
             if not known or not question.declared_by(self.capabilities, revision):
-                raise self._missing(question.needs())
+                for name, settings in question.needs().items():
+                    missing[name] = {**missing.get(name, {}), **settings}
+        if missing:
+            raise self._missing(missing)
 
     async def sample(self, messages: Any, *, max_tokens: int, **options: Any) -> "Sampled":
         """Let the client's model continue ``messages``; the options are those of ``Sample``."""
@@ -244,8 +260,13 @@ class Context(Generic[S]):
             method = "notifications/elicitation/complete"
             self._connection.on_loop(self._connection.notify, method, params)
 
-    @cached_property
+    @property
     def _answers(self) -> "Answers":
+        """Of the request: a middleware and the tool inside it share one state."""
         from dovetail.server.ask import Answers
 
-        return Answers(self._request, self._session.server.seal, self._session.principal)
+        if self._request.answers is None:
+            session = self._session
+            self._request.answers = Answers(self._request, session.server.seal, session.principal)
+        answers: Answers = self._request.answers
+        return answers

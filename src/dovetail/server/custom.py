@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from dovetail.core.peer import Notification, Request
-from dovetail.errors import INVALID_PARAMS, McpError
+from dovetail.errors import INTERNAL_ERROR, INVALID_PARAMS, McpError, ToolError
 from dovetail.runtime.connection import Connection, Handler
 from dovetail.server.function import Function
 from dovetail.server.signature import ArgumentError, BrokenJson, args_codec, enc_hook
@@ -24,7 +24,12 @@ class _Custom:
 
     def _arguments(self, raw: Raw | UnsetType) -> dict[str, Any]:
         """The params as keyword arguments; ``_meta`` belongs to the protocol."""
-        params = {} if raw is UNSET else msgspec.json.decode(raw)
+        try:
+            params = {} if raw is UNSET else msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BrokenJson(str(error)) from None
+        if not isinstance(params, dict):
+            raise BrokenJson("The params must be an object")
         params.pop("_meta", None)
         return self._decode(msgspec.json.encode(params))
 
@@ -48,11 +53,17 @@ class CustomMethod(_Custom):
     ) -> dict[str, Any]:
         value = self._function.call(**arguments)
         if not self._function.inline:
-            value = await value
+            try:
+                value = await value
+            except ToolError as error:  # no crash, and no model to read it: an error
+                raise McpError(INTERNAL_ERROR, data=str(error)) from None
         result = {} if value is None else msgspec.to_builtins(value, enc_hook=enc_hook)
         if not isinstance(result, dict):
             raise TypeError(f"{request.method} must return an object, not {type(value).__name__}")
-        return {**result, **connection.session.server.stamps(request.revision)}
+        server = connection.session.server
+        if request.revision.modern and "_meta" in result:
+            return {**result, **server.result_stamps(result["_meta"])}
+        return {**result, **server.stamps(request.revision)}
 
 
 class CustomNotification(_Custom):
@@ -61,7 +72,7 @@ class CustomNotification(_Custom):
     def __call__(self, notification: Notification, connection: Connection) -> None:
         try:
             arguments = self._arguments(notification.params)
-        except (ArgumentError, BrokenJson, AttributeError) as error:
+        except (ArgumentError, BrokenJson) as error:
             log.warning("%s ignored: %s", notification.method, error)
             return
         self._function.add_session(arguments, connection)

@@ -1,20 +1,49 @@
 """What is registered, as clients see it, and the rules for its names."""
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from dovetail.spec import types
 from dovetail.spec.revisions import Revision
 
 __all__ = [
+    "checked",
+    "checked_extensions",
+    "checked_timeout",
     "checked_tool_name",
     "checked_uri",
     "definition_of",
     "resource_definition",
     "tool_annotations",
 ]
+
+
+_W = TypeVar("_W", bound=types.Wire)
+
+
+def checked(definition: _W) -> _W:
+    """The same definition; ValueError if a member has a type the wire does not know."""
+    try:
+        msgspec.convert(msgspec.to_builtins(definition), type(definition))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ValueError(f"{type(definition).__name__.lower()}: {error}") from None
+    return definition
+
+
+# Digest X26 and X34: dotted labels, a slash, a name.
+_LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_EXTENSION = rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+
+def checked_extensions(extensions: dict[str, Any] | UnsetType) -> dict[str, Any] | UnsetType:
+    for identifier in {} if extensions is UNSET else extensions:
+        if not re.fullmatch(_EXTENSION, identifier):
+            text = f"extension {identifier!r} needs a prefix and a name, such as com.example/name"
+            raise ValueError(text)
+    return extensions
 
 
 def definition_of(registered: Any, revision: Revision) -> Any:
@@ -39,7 +68,18 @@ def checked_tool_name(name: str) -> str:
     return name
 
 
+def checked_timeout(timeout: Any) -> float | None:
+    if timeout is None or (isinstance(timeout, int | float) and timeout > 0):
+        return timeout
+    raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+
+
+_HINTS = ("read_only", "destructive", "idempotent", "open_world")
+
+
 def tool_annotations(hints: dict[str, bool | UnsetType]) -> types.ToolAnnotations | UnsetType:
+    if unknown := [name for name in hints if name not in _HINTS]:
+        raise TypeError(f"a tool has no option {unknown[0]!r}; hints are {', '.join(_HINTS)}")
     given: dict[str, Any] = {
         f"{key}_hint": value for key, value in hints.items() if value is not UNSET
     }

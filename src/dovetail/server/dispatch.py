@@ -27,7 +27,7 @@ from dovetail.server.resources import Resource
 from dovetail.server.signature import ArgumentError, BrokenJson
 from dovetail.server.subscriptions import subscription_handlers
 from dovetail.server.tools import Tool
-from dovetail.spec._surface import CLIENT_REQUESTS
+from dovetail.spec._surface import CLIENT_REQUESTS, TASKS_REQUESTS
 from dovetail.spec.project import project
 from dovetail.spec.revisions import BY_ID, HANDSHAKE, MODERN, Revision
 from dovetail.spec.types import (
@@ -47,7 +47,7 @@ __all__ = ["KNOWN_METHODS", "Dispatch"]
 _EMPTY = Raw(b"{}")
 
 # Every method of every revision: an author's own must have another name.
-KNOWN_METHODS = frozenset().union(*CLIENT_REQUESTS.values())
+KNOWN_METHODS = frozenset(TASKS_REQUESTS).union(*CLIENT_REQUESTS.values())
 
 
 class Dispatch:
@@ -57,9 +57,12 @@ class Dispatch:
         self._server = server
         self.tables: dict[Revision, dict[str, Handler]] = {}
         self.opening: dict[str, Handler] = {}
+        self.offered: set[str] = set()  # the lists that a client may have seen declared
 
     def rebuild(self) -> None:
         """In place, because open connections hold the tables."""
+        lists = ("tools", "resources", "prompts")
+        self.offered.update(kind for kind in lists if self._server.offers(kind))
         served = self._folded(self._handlers())
         custom = self._folded({n: own.handler() for n, own in self._server.methods.items()})
         self.opening.clear()
@@ -94,14 +97,14 @@ class Dispatch:
             "ping": Handler(self._ping, inline=True),
             "server/discover": Handler(self._discover, inline=True),
         }
-        if server.tools:
+        if server.offers("tools"):
             handlers["tools/list"] = Handler(self._list_tools, inline=True)
             handlers["tools/call"] = Handler(self._call_tool)
-        if server.resources or server.templates:
+        if server.offers("resources"):
             handlers["resources/list"] = Handler(self._list_resources, inline=True)
             handlers["resources/templates/list"] = Handler(self._list_templates, inline=True)
             handlers["resources/read"] = Handler(self._read_resource)
-        if server.prompts:
+        if server.offers("prompts"):
             handlers["prompts/list"] = Handler(self._list_prompts, inline=True)
             handlers["prompts/get"] = Handler(self._get_prompt)
         if server.completes:

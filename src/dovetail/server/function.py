@@ -56,7 +56,7 @@ class Function:
         if self.session is not None:
             arguments[self.session] = on.session
 
-    def in_thread(self, **arguments: Any) -> Any:
+    def in_thread(self, /, **arguments: Any) -> Any:
         """A future of what the function returns."""
         return self.owner.threads.call(self.fn, arguments)
 

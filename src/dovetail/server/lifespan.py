@@ -39,6 +39,8 @@ class Lifespan:
     def serve(self, opening: Hook, closing: Hook) -> None:
         """Something of the server's own to open and close with it."""
         self._hooks.append((opening, closing))
+        if self._users:  # too late to open it with the others, but it ends with them
+            self._stack.push_async_callback(closing)
 
     @property
     def state(self) -> Any:
@@ -49,21 +51,33 @@ class Lifespan:
     async def __aenter__(self) -> None:
         async with self._opening:
             if self._users == 0:
-                await self._open()
+                try:
+                    await self._open()
+                except BaseException:
+                    await self._close()  # what was opened before the failure
+                    raise
             self._users += 1
 
     async def _open(self) -> None:
-        for opening, closing in self._hooks:
-            await opening()
-            self._stack.push_async_callback(closing)
         for lifespan in self._inner:
             await self._stack.enter_async_context(lifespan)
         if self._function is not None:
             opened = asynccontextmanager(self._function)(self._server)
             self._state = await self._stack.enter_async_context(opened)
+        for opening, closing in self._hooks:  # last, so that running tasks end before the state
+            await opening()
+            self._stack.push_async_callback(closing)
+
+    async def _close(self) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            self._state = None
 
     async def __aexit__(self, *error: object) -> None:
-        self._users -= 1
-        if self._users == 0:
-            await self._stack.aclose()
-            self._state = None
+        async with self._opening:  # nobody opens what is just being closed
+            try:
+                if self._users == 1:
+                    await self._close()
+            finally:
+                self._users -= 1

@@ -77,7 +77,11 @@ def _wrapped(handler: Handler, chain: list[Middleware]) -> Handler:
     outermost = inner
 
     async def run(call: Call) -> Any:
-        return await outermost(call)
+        if not call.request.revision.modern:
+            return await outermost(call)
+        from dovetail.server.ask import answered_or_asked  # a middleware may ask, too
+
+        return await answered_or_asked(outermost(call), call.request, call.session.server.stamp)
 
     return Handler(lambda request, connection: run(Call(request, connection)))
 
@@ -106,6 +110,8 @@ class RateLimit:
     def __init__(
         self, per_second: float, *, burst: int = 10, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if per_second <= 0 or burst < 1:
+            raise ValueError("a rate limit must let something through")
         self._rate = per_second
         self._burst = burst
         self._clock = clock
@@ -141,7 +147,8 @@ class ResponseLimit:
         if size <= self._max_bytes:
             return result
         text = f"The result is too large: {size} bytes, {self._max_bytes} are allowed"
-        if call.method != "tools/call":
+        name = call.name if call.method == "tools/call" else None
+        tool = call.session.server.tools.get(name or "")
+        if tool is None:  # no tool, or one that was removed while it ran
             raise McpError(INTERNAL_ERROR, data=text)
-        tool = call.session.server.tools[call.request.params.name]
         return tool.failed(text, call.request.revision)

@@ -43,13 +43,17 @@ def checked_policy(**policies: Any) -> Policy:
     try:
         return msgspec.convert(policies, Policy)
     except msgspec.ValidationError as error:
-        raise ValueError(f"no such policy: {error}") from None
+        name = str(error).rpartition("$.")[2].rstrip("`")
+        what = str(error).partition(" - at")[0]
+        raise ValueError(f"{name}={policies.get(name)!r} is no policy: {what}") from None
 
 
 def chosen_revisions(names: Sequence[str] | None, batches: bool) -> tuple[Revision, ...]:
     """The revisions to serve, oldest first. Whoever refuses batches cannot offer 2025-03-26."""
     if names is None:
         return tuple(revision for revision in ALL if batches or not revision.batches)
+    if isinstance(names, str):
+        raise TypeError(f"revisions must be a list of names: [{names!r}]")
     if unknown := [name for name in names if name not in BY_ID]:
         raise ValueError(f"unknown revisions {unknown}; there are {list(BY_ID)}")
     chosen = tuple(revision for revision in ALL if revision.id in names)

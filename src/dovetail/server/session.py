@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dovetail.server.app import Server
     from dovetail.server.questions import Question
 
-__all__ = ["LEVELS", "Session", "Stream"]
+__all__ = ["LEVELS", "Session", "Stream", "capability_names"]
 
 # RFC 5424, least first (digest 3).
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -38,6 +38,7 @@ class Stream:
     def __init__(self, id: Id, wanted: SubscriptionFilter, connection: Connection) -> None:
         self.id = id
         self.wanted = wanted
+        self.end = asyncio.Event()
         self._connection = connection
 
     def send(self, method: str, params: dict[str, Any]) -> None:
@@ -56,14 +57,28 @@ class Session:
         self.log_level = _DEFAULT_LEVEL
         self.subscriptions: set[str] = set()
         self.streams: dict[Id, Stream] = {}
+        self._ended = False
         self.notes: dict[Any, Any] = {}  # a place for middleware and extensions
         self.list_changed: frozenset[str] = frozenset()  # what initialize promised
+        self.logs = False  # and whether it promised log messages
+        connection.at_end(self._end_streams)
+
+    def open_stream(self, stream: Stream) -> None:
+        self.streams[stream.id] = stream
+        if self._ended:
+            stream.end.set()
+
+    def _end_streams(self) -> None:
+        self._ended = True
+        for stream in self.streams.values():
+            stream.end.set()
 
     def promise(self, capabilities: ServerCapabilities) -> None:
         """Remember what initialize declared: only that may be announced (digest S12)."""
         declared = ("tools", "resources", "prompts")
         kinds = [kind for kind in declared if getattr(capabilities, kind) is not UNSET]
         self.list_changed = frozenset(kinds)
+        self.logs = capabilities.logging is not UNSET
 
     @property
     def ready(self) -> bool:
@@ -96,7 +111,8 @@ class Session:
         if not self.ready or peer.revision is None or capabilities is None:
             raise ClientError("The client has not finished its handshake")
         if not question.declared_by(capabilities, peer.revision):
-            raise ClientError(f"The client does not support {', '.join(question.needs())}")
+            names = capability_names(question.needs())
+            raise ClientError(f"The client does not support {names}")
         params = question.params(peer.revision) | ({"_meta": meta} if meta else {})
         from dovetail.server.forms import BadAnswer
 
@@ -124,13 +140,14 @@ class Session:
             raise
 
     async def _cancel_task(self, task_id: str) -> None:
-        """A task is not cancelled by a notification (digest X25)."""
-        with suppress(McpError, ConnectionClosed):
-            await self.connection.request("tasks/cancel", {"taskId": task_id})
+        """A task is not cancelled by a notification (digest X25). Nobody needs the answer."""
+        with suppress(McpError, RemoteProtocolError, ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(self.connection.limits.stop_seconds):
+                await self.connection.request("tasks/cancel", {"taskId": task_id})
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """A log message that belongs to no request: for clients of the handshake only."""
-        if self.connection.peer.revision is None:
+        if not self.logs:
             return
         if LEVELS.index(level) >= LEVELS.index(self.log_level):
             params = {"level": level, "data": data}
@@ -158,6 +175,11 @@ class Session:
         for stream in self.streams.values():
             if stream.wanted.resource_subscriptions and uri in stream.wanted.resource_subscriptions:
                 stream.send(method, {"uri": uri})
+
+
+def capability_names(needed: dict[str, Any]) -> str:
+    """``elicitation.url, sampling``: for people, not for the wire."""
+    return ", ".join(".".join([name, *settings]) for name, settings in needed.items())
 
 
 def _runs_tasks(capabilities: ClientCapabilities, method: str) -> bool:

@@ -1,6 +1,5 @@
 """Requests by which a client says what it wants to be told: levels, subscriptions, streams."""
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw
@@ -28,12 +27,18 @@ def subscription_handlers(server: "Server") -> dict[str, Handler]:
     handlers: dict[str, Handler] = {}
     if server.may_log:
         handlers["logging/setLevel"] = Handler(_set_level, inline=True)
-    if server.resources or server.templates:
+    if server.offers("resources"):
         handlers["resources/subscribe"] = Handler(_subscribe, inline=True)
         handlers["resources/unsubscribe"] = Handler(_unsubscribe, inline=True)
-    if server.tools or server.prompts or server.resources or server.templates:
+    if _has_news(server):
         handlers["subscriptions/listen"] = Handler(_listen)
     return handlers
+
+
+def _has_news(server: "Server") -> bool:
+    """Whether there is anything that a listener could hear of (digest 8.9)."""
+    changing = server.policy.list_changed and (server.offers("tools") or server.offers("prompts"))
+    return changing or server.offers("resources") or server.tasks is not None
 
 
 def _set_level(request: Request, connection: Connection) -> Raw:
@@ -55,11 +60,7 @@ def _unsubscribe(request: Request, connection: Connection) -> Raw:
 
 
 def _listen(request: Request, connection: Connection) -> Any:
-    session: Session = connection.session
-    if len(session.streams) >= MAX_STREAMS:
-        text = f"Too many subscriptions: {MAX_STREAMS} are open"
-        raise McpError(INTERNAL_ERROR, data=text)
-    return _stream(session, request)
+    return _stream(connection.session, request)
 
 
 async def _stream(session: Session, request: Request) -> dict[str, Any]:
@@ -68,20 +69,25 @@ async def _stream(session: Session, request: Request) -> dict[str, Any]:
     accepted = _accepted(session.server, wanted)
     if wanted.task_ids is not UNSET:
         accepted.task_ids = await session.server.watchable_tasks(request, session)
+    if len(session.streams) >= MAX_STREAMS:
+        text = f"Too many subscriptions: {MAX_STREAMS} are open"
+        raise McpError(INTERNAL_ERROR, data=text)
     stream = Stream(request.id, accepted, session.connection)
-    session.streams[request.id] = stream
+    session.open_stream(stream)
     stream.send("notifications/subscriptions/acknowledged", {"notifications": accepted})
     return await _until_the_end(session, stream)
 
 
 def _accepted(server: "Server", wanted: SubscriptionFilter) -> SubscriptionFilter:
     """The part of the wish this server can fulfil; the client sees what is missing."""
-    has_resources = bool(server.resources or server.templates)
+    has_resources = server.offers("resources")
     announces = server.policy.list_changed
     uris = wanted.resource_subscriptions
     return SubscriptionFilter(
-        tools_list_changed=_only(wanted.tools_list_changed, announces and bool(server.tools)),
-        prompts_list_changed=_only(wanted.prompts_list_changed, announces and bool(server.prompts)),
+        tools_list_changed=_only(wanted.tools_list_changed, announces and server.offers("tools")),
+        prompts_list_changed=_only(
+            wanted.prompts_list_changed, announces and server.offers("prompts")
+        ),
         resources_list_changed=_only(wanted.resources_list_changed, announces and has_resources),
         resource_subscriptions=uris if uris and has_resources else UNSET,
     )
@@ -93,10 +99,8 @@ def _only(wanted: Any, offered: bool) -> Any:
 
 async def _until_the_end(session: Session, stream: Stream) -> dict[str, Any]:
     """Wait until the input ends; a cancellation ends it without a result (digest 8.9)."""
-    end = asyncio.Event()
-    session.connection.at_end(end.set)
     try:
-        await end.wait()
+        await stream.end.wait()
     finally:
         del session.streams[stream.id]
     return session.server.result_stamps({SUBSCRIPTION_ID_KEY: stream.id})

@@ -178,7 +178,7 @@ class Tool(Handle, Generic[P, R]):
         if isinstance(error, McpError):
             raise error
         if isinstance(error, ToolError):
-            return self.failed(str(error), revision)
+            return self.failed(str(error) or "The tool failed", revision)
         log.error("tool %r failed", self.name, exc_info=error)
         return self.failed(f"Internal error in tool '{self.name}'", revision)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.spec.meta import PROTOCOL_VERSION_KEY
+from dovetail.spec.meta import PROTOCOL_VERSION_KEY, SUBSCRIPTION_ID_KEY
 from dovetail.spec.revisions import BY_ID, LATEST_HANDSHAKE, MODERN
 from dovetail.testing.schema import SchemaViolation, Sender, check_message
 
@@ -73,17 +73,23 @@ class Recorder:
         params = params if isinstance(params, dict) else {}
         meta = params.get("_meta")
         if isinstance(meta, dict) and PROTOCOL_VERSION_KEY in meta:
-            self._last = MODERN.id
+            if meta[PROTOCOL_VERSION_KEY] == MODERN.id:
+                self._last = MODERN.id
             return MODERN.id
+        if isinstance(meta, dict) and SUBSCRIPTION_ID_KEY in meta:
+            return MODERN.id  # on a stream, which no other revision has
         if message["method"] == "initialize" and params.get("protocolVersion") in BY_ID:
             return str(params["protocolVersion"])
+        if "id" in message:  # without an envelope it belongs to the handshake
+            return self.agreed or LATEST_HANDSHAKE.id
         return self._current()
 
     def _revision_of_answer(
         self, sender: Sender, message: dict[str, Any]
     ) -> tuple[str, str | None]:
         id = message.get("id")
-        method, revision = self._requests.pop((_OTHER[sender], id), (None, self._current()))
+        key = (_OTHER[sender], id if isinstance(id, int | str) else None)
+        method, revision = self._requests.pop(key, (None, self._current()))
         result = message.get("result")
         if method == "initialize" and isinstance(result, dict):
             revision = self.agreed = str(result.get("protocolVersion"))

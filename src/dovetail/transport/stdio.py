@@ -21,11 +21,28 @@ from typing import Any
 
 from dovetail.runtime.connection import Connection, Reader, Writer
 
-__all__ = ["claim", "serve"]
+__all__ = ["claim", "release", "reserve", "serve"]
 
 log = logging.getLogger("dovetail")
 
 _CHUNK = 65536  # what a Linux pipe holds
+
+
+_used_by: str | None = None
+
+
+def reserve(why: str) -> None:
+    """Take the right to serve on stdio, once per process; RuntimeError for the second taker."""
+    global _used_by
+    if _used_by is not None:
+        raise RuntimeError(_used_by)
+    _used_by = why
+
+
+def release() -> None:
+    """Give the right back: whoever loaded a server's code now serves it."""
+    global _used_by
+    _used_by = None
 
 
 @cache

@@ -2,21 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from dovetail.core.peer import Request
-from dovetail.errors import INTERNAL_ERROR, McpError
+from dovetail.errors import INTERNAL_ERROR, ClientError, ConnectionClosed, McpError
 from dovetail.runtime.progress import Progress
 from dovetail.server.context import Context
 from dovetail.server.session import Session
 from dovetail.server.tasks.record import (
     IllegalTransition,
-    StoreError,
-    TaskError,
     TaskRecord,
     answer,
     ask,
@@ -49,52 +48,54 @@ class Job:
         self.session = session
         self.done = asyncio.Event()
         self.finished = False
+        self.lost = True  # until the store has kept how it ended
         self.task: asyncio.Task[None] | None = None
         self._store = store
         self._changed = changed
         self._questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] = {}
-        self._asked = 0
+        self._keys: set[str] = set()
         # Who waits in tasks/result: in 2025-11-25 the questions go there (digest 7.3).
-        self._collector: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self._collectors: list[Session] = []
+        self._collected = asyncio.Event()
 
     # -- running -----------------------------------------------------------------------
 
     async def run(self, handling: Any) -> None:
         """Wait for the tool and keep what came of it."""
         try:
-            try:
-                result = await handling
-            except asyncio.CancelledError:
-                await self._finish("failed", error=_error(McpError(INTERNAL_ERROR, data=_STOPPED)))
-            except McpError as error:
-                await self._finish("failed", error=_error(error))
-            else:
-                await self._keep(result)
-        finally:
-            self.done.set()
+            result = await handling
+        except asyncio.CancelledError:
+            await self._fail(McpError(INTERNAL_ERROR, data=_STOPPED))
+        except McpError as error:
+            await self._fail(error)
+        else:
+            await self._keep(result)
 
     async def _keep(self, result: Any) -> None:
         """A tool error is `failed` in 2025-11-25, but `completed` in the extension."""
         status = "failed" if result.is_error and not self.request.revision.modern else "completed"
         try:
             await self._finish(status, outcome=msgspec.json.encode(result))
-        except TaskError as error:
+        except Exception as error:  # too large, no JSON, or the store does not work
             log.error("the result of task %s is lost: %s", self.task_id, error)
-            text = "The result could not be kept"
-            await self._finish("failed", error=_error(McpError(INTERNAL_ERROR, data=text)))
+            await self._fail(McpError(INTERNAL_ERROR, data="The result could not be kept"))
+
+    async def _fail(self, error: McpError) -> None:
+        """A short error always fits; if the store takes not even that, the task is lost."""
+        for kept in (error, McpError(INTERNAL_ERROR)):
+            try:
+                await self._finish("failed", error=_error(kept))
+                return
+            except Exception as fault:
+                log.error("task %s cannot be marked as failed: %s", self.task_id, fault)
 
     async def _finish(self, status: Any, **carried: bytes) -> None:
         if self.request.progress is not None:
             self.request.progress.finish()  # nothing follows a terminal status (digest X24)
         self.finished = True
-        try:
+        with suppress(IllegalTransition):  # cancelled meanwhile: that stays (digest S94)
             await self._update(lambda record: transition(record, status, **carried))
-        except IllegalTransition:
-            pass  # cancelled meanwhile: terminal states stay (digest S94)
-        except StoreError:
-            if "error" not in carried:
-                raise
-            log.exception("task %s cannot be marked as %s", self.task_id, status)
+        self.lost = False
 
     async def _update(self, change: Callable[[TaskRecord], TaskRecord]) -> TaskRecord | None:
         record = await self._store.update(self.task_id, change)
@@ -105,7 +106,9 @@ class Job:
     async def cancel(self) -> TaskRecord | None:
         """First the record, then the work: nobody sees a cancelled task running."""
         record = await self._update(lambda record: transition(record, "cancelled"))
-        self.request.cancelled = True
+        self.finished = self.request.cancelled = True
+        if self.request.progress is not None:
+            self.request.progress.drop()
         if self.task is not None:
             self.task.cancel("tasks/cancel")
         return record
@@ -132,21 +135,50 @@ class Job:
 
     def _fresh(self, key: str) -> str:
         """A key is used once in the life of a task (digest S101)."""
-        self._asked += 1
-        return key if self._asked == 1 else f"{key}-{self._asked}"
+        fresh, times = key, 1
+        while fresh in self._keys:
+            times += 1
+            fresh = f"{key}-{times}"
+        self._keys.add(fresh)
+        return fresh
 
-    def collect(self, session: Session) -> None:
-        """Somebody waits for the result, and can be asked."""
-        if not self._collector.done():
-            self._collector.set_result(session)
+    @contextmanager
+    def collected_by(self, session: Session) -> Iterator[None]:
+        """Somebody waits for the result, and can be asked meanwhile."""
+        self._collectors.append(session)
+        self._collected.set()
+        try:
+            yield
+        finally:
+            self._leaves(session)
+
+    def _leaves(self, session: Session) -> None:
+        if session in self._collectors:
+            self._collectors.remove(session)
+        if not self._collectors:
+            self._collected.clear()
 
     async def _ask_collector(self, names: list[str]) -> None:
-        session = await asyncio.shield(self._collector)
         for name in names:
             question, future = self._questions[name]
-            value = await session.ask(question, meta=related(self.task_id))
-            await self._update(lambda record, name=name: answer(record, [name]))  # type: ignore[misc]
+            settled = [name]
+            try:
+                value = await self._ask_somebody(question)
+            except ClientError:
+                await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
+                raise
+            await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
             future.set_result(value)
+
+    async def _ask_somebody(self, question: "Question[Any]") -> Any:
+        """Who collects now is asked; if it goes before it answers, the next one is."""
+        while True:
+            await self._collected.wait()
+            session = self._collectors[0]
+            try:
+                return await session.ask(question, meta=related(self.task_id))
+            except ConnectionClosed:
+                self._leaves(session)
 
     async def answer(self, responses: Mapping[str, Raw]) -> None:
         """The client's answers (extension); unknown and settled keys are ignored."""
@@ -158,9 +190,13 @@ class Job:
                 parsed[name] = self._questions[name][0].parse(bytes(responses[name]))
             except BadAnswer as error:
                 raise McpError(-32602, data=f"inputResponses.{name}: {error}") from None
+        if not parsed:
+            return
         await self._update(lambda record: answer(record, parsed))
         for name, value in parsed.items():
-            self._questions[name][1].set_result(value)
+            _, future = self._questions.get(name, (None, None))
+            if future is not None and not future.done():  # nobody was quicker
+                future.set_result(value)
 
 
 _STOPPED = "The server was stopped while the task was running"

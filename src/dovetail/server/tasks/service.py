@@ -7,7 +7,7 @@ and the server decides; ``tasks/get``, ``tasks/update``, ``tasks/cancel``.
 
 import asyncio
 import base64
-import binascii
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,7 +34,7 @@ from dovetail.server.tasks.record import (
     transition,
 )
 from dovetail.server.tasks.store import MemoryStore, TaskStore
-from dovetail.server.tasks.wire import core_task, extension_task, related
+from dovetail.server.tasks.wire import core_result, core_task, extension_task
 from dovetail.spec.meta import TASKS_EXTENSION
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class TaskService:
         self._given = store
         self._store: TaskStore = store or MemoryStore()
         self._jobs: dict[str, Job] = {}
+        # Tasks that have ended, though the store could not be told: they have failed.
+        self._lost: set[str] = set()
 
     def core_handlers(self) -> dict[str, Handler]:
         return {
@@ -77,12 +79,14 @@ class TaskService:
         await self._store.recover("The server was restarted while the task was running")
 
     async def close(self) -> None:
+        await asyncio.sleep(0)  # all of them have begun: one that has not would never end
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel("shutdown")
         if tasks:
             await asyncio.wait(tasks, timeout=self._server.limits.stop_seconds)
-        await self._store.close()
+        if self._given is None:  # a store of the author's may serve again
+            await self._store.close()
 
     # -- calling a tool ------------------------------------------------------------------
 
@@ -121,13 +125,16 @@ class TaskService:
             raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {error}") from None
         except StoreError as error:
             raise McpError(INTERNAL_ERROR, data="The task could not be kept") from error
+        except asyncio.CancelledError:
+            self._lost.add(record.task_id)  # it may be there, but nobody will run it
+            raise
         self._start(Job(record, self._store, request, session, self._changed), tool, arguments)
         if not request.revision.modern:
             return {"task": core_task(record)}
         return {**extension_task(record), "resultType": "task", "_meta": self._server.stamp}
 
     def _new_record(self, tool: Any, request: Request, session: Session) -> TaskRecord:
-        wish = request.params.task
+        wish = UNSET if request.revision.modern else request.params.task  # digest S103
         wanted = None if wish is UNSET or wish.ttl is UNSET else wish.ttl
         return new_task(
             method=request.method,
@@ -144,9 +151,17 @@ class TaskService:
         if tool.function.context is not None:
             arguments[tool.function.context].job = job
         handling = _awaited(tool.start(arguments, job.request))
-        job.task = asyncio.get_running_loop().create_task(job.run(handling))
         self._jobs[job.task_id] = job
-        job.task.add_done_callback(lambda _: self._jobs.pop(job.task_id, None))
+        job.task = asyncio.get_running_loop().create_task(self._run(job, handling))
+
+    async def _run(self, job: Job, handling: Any) -> None:
+        try:
+            await job.run(handling)
+        finally:
+            del self._jobs[job.task_id]
+            if job.lost:
+                self._lost.add(job.task_id)
+            job.done.set()
 
     def _changed(self, record: TaskRecord, session: Session) -> None:
         """Tell who asked for it: the requestor in 2025-11-25, a stream in the extension."""
@@ -166,8 +181,19 @@ class TaskService:
         record = await self._guarded(self._store.get(task_id, connection.session.principal))
         if record is None:
             raise McpError(INVALID_PARAMS, data=f"Unknown task: '{task_id}'")
+        if task_id in self._lost:
+            record = await self._bury(record)
         found: TaskRecord = record
         return found
+
+    async def _bury(self, record: TaskRecord) -> TaskRecord:
+        """Tell the store now what it could not keep before."""
+        error = msgspec.json.encode({"code": INTERNAL_ERROR, "message": "Internal error"})
+        with suppress(IllegalTransition):  # it had been kept, only without an answer
+            failing = lambda r: transition(r, "failed", error=error)  # noqa: E731
+            record = await self._guarded(self._store.update(record.task_id, failing)) or record
+        self._lost.discard(record.task_id)
+        return record
 
     async def _guarded(self, reading: Any) -> Any:
         try:
@@ -206,7 +232,7 @@ class TaskService:
         job = self._jobs.get(record.task_id)
         try:
             if job is not None:
-                record = await job.cancel() or record
+                record = await self._guarded(job.cancel()) or record
             else:
                 change = self._store.update(record.task_id, lambda r: transition(r, "cancelled"))
                 record = await self._guarded(change) or record
@@ -225,7 +251,7 @@ class TaskService:
             raise McpError(INVALID_PARAMS, data="inputResponses must be an object") from None
         job = self._jobs.get(record.task_id)
         if job is not None:
-            await job.answer(responses)
+            await self._guarded(job.answer(responses))
         return self._server.stamps(request.revision)
 
     async def _result(self, request: Request, connection: Connection) -> dict[str, Any]:
@@ -234,15 +260,14 @@ class TaskService:
         while not record.is_terminal:
             job = self._jobs.get(record.task_id)
             if job is not None:
-                job.collect(connection.session)
-                await job.done.wait()
+                with job.collected_by(connection.session):
+                    await job.done.wait()
             else:  # another process runs it, or it is just being finished
                 await asyncio.sleep(POLL_MS / 1000)
             record = await self._find(request, connection)
         if record.outcome is None:
             raise _kept_error(record)
-        result = msgspec.json.decode(record.outcome)
-        return {**result, "_meta": {**result.get("_meta", {}), **related(record.task_id)}}
+        return core_result(record.outcome, record.task_id)
 
 
 async def _awaited(outcome: Any) -> Any:
@@ -272,5 +297,5 @@ def _position(cursor: str | UnsetType) -> str | None:
         return None
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # binascii.Error and UnicodeDecodeError are
         raise McpError(INVALID_PARAMS, data="Invalid cursor") from None

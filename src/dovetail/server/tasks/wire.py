@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Raw
 
 from dovetail.server.tasks.record import TaskRecord
-from dovetail.spec.meta import RELATED_TASK_KEY
+from dovetail.spec.meta import RELATED_TASK_KEY, SERVER_INFO_KEY
 
-__all__ = ["core_task", "extension_task", "related"]
+__all__ = ["core_result", "core_task", "extension_task", "related"]
 
 
 def related(task_id: str) -> dict[str, Any]:
@@ -28,6 +28,16 @@ def core_task(record: TaskRecord) -> dict[str, Any]:
     if record.poll_interval_ms is not None:
         task["pollInterval"] = record.poll_interval_ms
     return task
+
+
+def core_result(outcome: bytes, task_id: str) -> dict[str, Any]:
+    """What ``tasks/result`` of 2025-11-25 returns, even if the task was made in 2026-07-28."""
+    result: dict[str, Any] = msgspec.json.decode(outcome)
+    result.pop("resultType", None)
+    if not isinstance(result.get("structuredContent", {}), dict):
+        result["structuredContent"] = {"result": result["structuredContent"]}
+    meta = {k: v for k, v in result.get("_meta", {}).items() if k != SERVER_INFO_KEY}
+    return {**result, "_meta": {**meta, **related(task_id)}}
 
 
 def extension_task(record: TaskRecord) -> dict[str, Any]:
