@@ -51,6 +51,8 @@ class McpError(DovetailError):
     """An error answer, raised by a handler or received from the peer."""
 
     def __init__(self, code: int, message: str | None = None, data: Any = None) -> None:
+        if type(code) is not int:
+            raise TypeError(f"the code of an error is an integer, not {code!r}")
         self.code = code
         self.message = MESSAGES.get(code, "Error") if message is None else message
         self.data = data
@@ -95,11 +97,21 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something the protocol forbids; ``error`` is what to answer."""
+    """The peer sent something the protocol forbids; ``error`` is what to answer.
 
-    def __init__(self, error: McpError, id: int | str | None = None) -> None:
+    ``id`` is that of the peer's request, ``answers`` that of the request of ours
+    which a broken answer was meant for.
+    """
+
+    def __init__(
+        self,
+        error: McpError,
+        id: int | str | None = None,
+        answers: int | str | None = None,
+    ) -> None:
         self.error = error
         self.id = id
+        self.answers = answers
         super().__init__(str(error))
 
 

@@ -43,8 +43,8 @@ from dovetail.wire.jsonrpc import (
     WireError,
     decode,
     encode,
-    salvage_id,
     split_batch,
+    too_long,
 )
 
 __all__ = [
@@ -70,6 +70,7 @@ class Request(Struct, eq=False):
     raw: Raw | UnsetType
     revision: Revision
     handler: Any
+    size: int = 0  # of the frame, which its raw params keep in memory
     # The driver's: the task that serves it, the batch that waits for its answer, its
     # progress, the answers that came with it, and whether anybody still wants its own.
     task: Any = None
@@ -133,6 +134,7 @@ class Peer:
         error_detail: bool = True,
         answers_malformed: bool = True,
         max_depth: int = 128,
+        max_batch: int = 1000,
     ) -> None:
         """``tables`` holds the methods served per revision, ``opening`` those of all
         handshake revisions together, which is what is known before one is agreed."""
@@ -144,6 +146,7 @@ class Peer:
         self._error_detail = error_detail
         self._answers_malformed = answers_malformed
         self._max_depth = max_depth
+        self._max_batch = max_batch
         self._last_id = 0
         self._seen_modern = False
         self.phase = state.NEW
@@ -159,17 +162,17 @@ class Peer:
         """What ``frame`` means now; None when the protocol says to ignore it."""
         try:
             if type(frame) is Oversize:
-                raise self._oversize(frame)
+                raise too_long(frame.prefix, frame.limit)
             envelope = decode(frame, self._max_depth)  # type: ignore[arg-type]
             if envelope.method is UNSET:
                 return self._response(envelope)
             if envelope.id is UNSET:
                 return self._notification(envelope)
-            return self._request(envelope)
+            return self._request(envelope, len(frame))
         except RemoteProtocolError as error:
             return self._refused(error, frame)
 
-    def _request(self, envelope: Envelope) -> Request:
+    def _request(self, envelope: Envelope, size: int) -> Request:
         id: Any = envelope.id  # set, as `method` is: else it would not be a request
         method: Any = envelope.method
         raw = envelope.params
@@ -188,7 +191,7 @@ class Peer:
         else:
             revision = self.revision  # type: ignore[assignment]
             handler = self._handshake_handler(method, id)
-        request = Request(id, method, params, raw, revision, handler)
+        request = Request(id, method, params, raw, revision, handler, size)
         self.in_flight[id] = request
         return request
 
@@ -275,6 +278,8 @@ class Peer:
             items = split_batch(frame)
             if items is not None:
                 return self._batch(items)
+        if error.answers is not None and self.pending.pop(error.answers, None) is not None:
+            return Response(error.answers, None, error)  # whoever waits must hear of it
         if not self._answers_malformed and error.id is None:
             return None
         return Reply(self.error(error.id, error.error))
@@ -285,6 +290,8 @@ class Peer:
             return self._reply("Batches are not supported in this revision")
         if not items:
             return self._reply("A batch must not be empty")
+        if len(items) > self._max_batch:
+            return self._reply(f"A batch has at most {self._max_batch} messages")
         return Batch([event for event in map(self._batch_item, items) if event is not None])
 
     def _batch_item(self, item: bytes) -> Event | None:
@@ -298,10 +305,6 @@ class Peer:
 
     def _reply(self, text: str, id: Id | None = None) -> Reply:
         return Reply(self.error(id, McpError(INVALID_REQUEST, data=text)))
-
-    def _oversize(self, frame: Oversize) -> RemoteProtocolError:
-        text = f"Message longer than {frame.limit} bytes"
-        return _invalid(text, salvage_id(frame.prefix))
 
     def _bad_params(self, envelope: Envelope, error: Exception) -> RemoteProtocolError:
         """Refuse params that do not decode, unless the request is refused anyway.

@@ -19,10 +19,11 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
-from dovetail.errors import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ConnectionClosed, McpError
+from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
 from dovetail.wire.framing import Frame, LineFramer
 from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
@@ -195,7 +196,7 @@ class Connection:
     def _start(self, request: Request) -> None:
         try:
             outcome = request.handler.call(request, self)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except BaseException as error:  # whatever it is: the frames behind it must be served
             self._fail(request, error)
             return
         if type(outcome) is CoroutineType:
@@ -214,9 +215,9 @@ class Connection:
             # Ours, and the peer has forgotten the request; or the handler's own.
             self._fail(request, McpError(INTERNAL_ERROR, data="The request was interrupted"))
             raise
-        except (KeyboardInterrupt, GeneratorExit):  # the latter: dropped by a loop that is closed
-            raise
         except BaseException as error:  # a tool that calls exit() ends only itself
+            if isinstance(error, GeneratorExit) and self._loop.is_closed():
+                raise  # nobody raised it: a closed loop drops what it was running
             self._fail(request, error)
         else:
             self._answer(request, result)
@@ -228,8 +229,7 @@ class Connection:
                 self._start_waiting()
 
     def _wait(self, request: Request) -> None:
-        size = _size(request)
-        limits = self.limits
+        size, limits = request.size, self.limits
         if (
             len(self._queue) >= limits.max_queued
             or self._queued_bytes + size > limits.max_queued_bytes
@@ -246,7 +246,7 @@ class Connection:
         self._starting = True
         while self._queue and len(self._tasks) < self.limits.max_in_flight and not self._paused:
             request = self._queue.popleft()
-            self._queued_bytes -= _size(request)
+            self._queued_bytes -= request.size
             self._start(request)
         self._starting = False
         if self._input_ended and not self._tasks and not self._queue:
@@ -267,6 +267,8 @@ class Connection:
         before = len(out)
         try:
             encode_into(frame, out, before)
+            if out.find(b"\n", before) != -1:  # raw JSON of the author's, written for people
+                out[before:] = _compact(out[before:])
         except Exception as error:
             del out[before:]
             self.send(self._error(request, error))
@@ -279,6 +281,7 @@ class Connection:
     def _send_apart(self, request: Request, frame: ResultFrame) -> None:
         try:
             data = encode(frame)
+            data = _compact(data) if b"\n" in data else data
         except Exception as error:
             data = self._error(request, error)
         self._send_answer(request, data)
@@ -294,8 +297,8 @@ class Connection:
         if not isinstance(error, McpError):
             log.error("%s failed", request.method, exc_info=error)
             error = McpError(INTERNAL_ERROR)
-        if error.code == RESOURCE_NOT_FOUND:  # 2026-07-28 has another code for it (X32)
-            error = McpError(request.revision.not_found, error.message, error.data)
+        if request.revision is not None:  # only before a handshake there is none
+            error = request.revision.error(error)
         try:
             return self.peer.error(request.id, error)
         except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
@@ -329,7 +332,11 @@ class Connection:
             self._out.clear()
             return
         data, self._out = self._out, bytearray()
-        self._writer.write(data)
+        try:
+            self._writer.write(data)
+        except OSError as error:  # a file that takes no more
+            self.lost(error)
+            return
         unsent = self._writer.get_write_buffer_size() if self._paused else 0
         if unsent > self.limits.max_buffered_output and self._reader is not None:
             self._reader.pause_reading()
@@ -353,7 +360,7 @@ class Connection:
             self._loop.call_soon(request.task.cancel, event.reason)
         elif request in self._queue:  # it waits no more, and leaves its place to others
             self._queue.remove(request)
-            self._queued_bytes -= _size(request)
+            self._queued_bytes -= request.size
 
     def _notification(self, event: Notification) -> None:
         if self._on_notification is None:
@@ -403,11 +410,24 @@ class Connection:
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification, if there is still somebody to read it."""
-        if self._writer is not None:
-            self.send(self.peer.notify(method, params))
+        if self._writer is None:
+            return
+        frame = self.peer.notify(method, params)
+        if self._paused and self._unsent() > self.limits.max_buffered_output:
+            log.debug("%s dropped: the client does not read", method)
+            return
+        self.send(frame)
+
+    def _unsent(self) -> int:
+        buffered = 0 if self._writer is None else self._writer.get_write_buffer_size()
+        return buffered + len(self._out)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run something that answers no request; it ends with the connection."""
+        if len(self._background) >= self.limits.max_background:
+            log.warning("%s dropped: %d are running", what, len(self._background))
+            coroutine.close()
+            return
         task = self._loop.create_task(coroutine, name=what)
         self._background.add(task)
         task.add_done_callback(self._spawned_done)
@@ -512,5 +532,6 @@ class Connection:
             await asyncio.sleep(0.005)
 
 
-def _size(request: Request) -> int:
-    return 0 if request.raw is UNSET else len(bytes(request.raw))
+def _compact(frame: bytes | bytearray) -> bytes:
+    """The same message without white space: a newline would end the frame (digest X15)."""
+    return encode(msgspec.json.decode(frame))

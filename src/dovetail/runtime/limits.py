@@ -12,6 +12,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Nesting of one message. Real schemas stay under 30; recursion in user code
     # that walks the arguments breaks near 1,000.
     max_depth: int = 128
+    # Messages in one batch (2025-03-26). A frame of `1,1,1,...` would otherwise be
+    # answered with two million errors.
+    max_batch: int = 1000
     # Requests running at once on one connection. Above it they wait: enough to
     # keep any pool busy, few enough that a flood cannot start 100,000 tasks, nor
     # their answers fill the memory while nobody reads them.
@@ -24,6 +27,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     high_water: int = 1024 * 1024
     # Unsent output above which not even pings are read any more.
     max_buffered_output: int = 16 * 1024 * 1024
+    # Handlers of notifications running at once; more notifications are dropped.
+    max_background: int = 256
     # Threads for sync tools, shared by all connections of a server.
     max_threads: int = 32
     # Seconds given to running requests after the input has ended, so that

@@ -16,6 +16,9 @@ RATE = 20.0  # per second, after the burst
 
 def checked(done: float, total: float | None, last: float | None) -> float:
     """``done``, if it may follow ``last`` (digest X22); JSON has no infinity and no NaN."""
+    for number in (done, 0 if total is None else total):
+        if type(number) not in (int, float):
+            raise LocalProtocolError(f"progress is counted in numbers, not in {number!r}")
     if not isfinite(done) or not (total is None or isfinite(total)):
         raise LocalProtocolError(f"progress must be finite, not {done} of {total}")
     if last is not None and done < last:
@@ -50,9 +53,9 @@ class Progress:
     def finish(self) -> None:
         """The answer is next: say the last word now, nothing may follow (digest X23)."""
         self.drop_timer()
-        if self._held is not None:
-            self._send(self._held)
-            self._held = None
+        held, self._held = self._held, None
+        if held is not None:
+            self._send(held)
 
     def drop(self) -> None:
         """The request was cancelled: nothing more is said."""
@@ -72,8 +75,8 @@ class Progress:
         self._since = now
         if self._tokens >= 1:
             self._tokens -= 1
-            self._send(self._held)
-            self._held = None
+            held, self._held = self._held, None
+            self._send(held)
         else:
             self._timer = self._loop.call_later((1 - self._tokens) / RATE, self._due)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Threads:
                 name = f"dovetail-worker-{self._count}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
         jobs.put((loop, future, copy_context(), function, arguments))
+        # A job that is cancelled while it waits gives back the memory of its arguments.
+        future.add_done_callback(partial(_give_back, arguments))
         return future
 
     def _work(self) -> None:
@@ -70,6 +72,11 @@ class Threads:
             del loop, future, context, function, arguments
             with self._lock:
                 self._idle += 1
+
+
+def _give_back(arguments: dict[str, Any], future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
+        arguments.clear()
 
 
 def _run(

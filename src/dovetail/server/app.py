@@ -539,6 +539,7 @@ class Server:
             batches=self.policy.batches,
             error_detail=self.policy.errors == "full",
             max_depth=self.limits.max_depth,
+            max_batch=self.limits.max_batch,
         )
         connection = Connection(peer, self.limits, on_notification=self._notified, tap=tap)
         connection.session = Session(self, connection)
@@ -570,7 +571,13 @@ class Server:
             if self._task_store is not None:
                 await self._task_store.close()
 
-        asyncio.run(serve())
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(serve())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()  # unlike asyncio.run, without waiting for threads that may be stuck
+            stdio.abandon_threads(self.limits.stop_seconds * 3)
 
     def running(self) -> "Lifespan":
         """``async with server.running():`` holds the lifespan open; transports do it."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import (
@@ -120,7 +120,8 @@ class Context(Generic[S]):
         if total is not None:
             rest["total"] = total
         if message is not None and self._request.revision.progress_message:
-            rest["message"] = message
+            # Half a surrogate pair, as in a file name, must not cost the report.
+            rest["message"] = str(message).encode(errors="replace").decode()
         self._connection.on_loop(self._report, done, rest)
 
     def _report(self, done: float, rest: dict[str, Any]) -> None:
@@ -144,7 +145,8 @@ class Context(Generic[S]):
             raise ValueError(f"{level!r} is no log level; there are {', '.join(LEVELS)}")
         if LEVELS.index(level) < LEVELS.index(self._wanted_level()):
             return
-        params = {"level": level, "data": data}
+        # Encoded here, where the mistake is made, if the data is no JSON.
+        params: dict[str, Any] = {"level": level, "data": Raw(msgspec.json.encode(data))}
         if logger is not None:
             params["logger"] = logger
         self._connection.on_loop(self._send_log, params)

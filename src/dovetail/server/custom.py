@@ -69,6 +69,11 @@ class CustomMethod(_Custom):
 class CustomNotification(_Custom):
     """A notification: nobody hears of its failure but the log."""
 
+    def __init__(self, function: Function) -> None:
+        if function.context is not None:
+            raise TypeError("a notification has no Context: nobody waits; take a Session instead")
+        super().__init__(function)
+
     def __call__(self, notification: Notification, connection: Connection) -> None:
         try:
             arguments = self._arguments(notification.params)

@@ -46,6 +46,9 @@ __all__ = ["KNOWN_METHODS", "Dispatch"]
 
 _EMPTY = Raw(b"{}")
 
+# Browsers stop at 64 KiB to 2 MiB; a template takes its time for every character.
+MAX_URI = 64 * 1024
+
 # Every method of every revision: an author's own must have another name.
 KNOWN_METHODS = frozenset(TASKS_REQUESTS).union(*CLIENT_REQUESTS.values())
 
@@ -232,6 +235,8 @@ class Dispatch:
         resource = self._server.resources.get(uri)
         if resource is not None:
             return resource, {}
+        if len(uri) > MAX_URI:
+            raise McpError(INVALID_PARAMS, data=f"The URI is longer than {MAX_URI} characters")
         for template in self._server.templates.values():
             variables = template.match(uri)
             if variables is not None:

@@ -42,7 +42,9 @@ class Listing:
         key = (revision.id, start)
         page = self._cache.get(key)
         if page is None:
-            page = self._cache[key] = Raw(msgspec.json.encode(self._build(revision, start)))
+            page = Raw(msgspec.json.encode(self._build(revision, start)))
+            if start % (self._page_size or len(self._items) + 1) == 0:
+                self._cache[key] = page  # not what a made-up cursor asks for
         return page
 
     def _build(self, revision: Revision, start: int) -> dict[str, Any]:
@@ -57,8 +59,8 @@ class Listing:
     def _start(self, cursor: str) -> int:
         """Where the page begins: after the item the cursor names, wherever it is now.
 
-        A name survives additions and removals between two pages; a number would
-        skip or repeat items.
+        A name survives changes between two pages, where a number would skip or
+        repeat items; only if that very item is gone must the client start again.
         """
         try:
             last = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()

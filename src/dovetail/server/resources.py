@@ -88,7 +88,12 @@ class Resource(Handle, Generic[P, R]):
         # An escaped separator has no honest use in a file URI: decoded, it would turn
         # a name into a path of the sender's choosing.
         escaped = "%2f" in uri.lower() or "%5c" in uri.lower()
-        return None if escaped or any(map(is_traversal, found.values())) else found
+        # Below a directory an absolute path would leave it: `root / "/etc"` is "/etc".
+        rooted = not self.uri.lower().startswith("file://{") and any(
+            value.startswith(("/", "\\")) or value[1:2] == ":" for value in found.values()
+        )
+        climbs = any(map(is_traversal, found.values()))
+        return None if escaped or rooted or climbs else found
 
     async def read(self, uri: str, arguments: dict[str, Any]) -> list[ResourceContents]:
         value = self.function.call(**arguments)
@@ -106,7 +111,9 @@ def contents(uri: str, value: Any, mime_type: str | UnsetType) -> list[ResourceC
     """What a resource function returned, as contents: text, bytes, data, or made by hand."""
     if isinstance(value, ResourceContents):
         return [value]
-    if isinstance(value, list) and value and isinstance(value[0], ResourceContents):
+    if isinstance(value, list) and any(isinstance(item, ResourceContents) for item in value):
+        if not all(isinstance(item, ResourceContents) for item in value):
+            raise TypeError("a list of resource contents holds nothing else")
         return value
     if isinstance(value, str):
         return [ResourceContents.of(uri, value, mime_type)]

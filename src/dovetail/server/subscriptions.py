@@ -21,6 +21,9 @@ _EMPTY = Raw(b"{}")
 # Each holds a place among the requests in flight; a client needs one or two.
 MAX_STREAMS = 64
 
+# An editor watches its open buffers, hundreds at most.
+MAX_SUBSCRIPTIONS = 1024
+
 
 def subscription_handlers(server: "Server") -> dict[str, Handler]:
     """Those that make sense for what the server offers now."""
@@ -50,6 +53,9 @@ def _subscribe(request: Request, connection: Connection) -> Raw:
     """Only what can be read can change."""
     session: Session = connection.session
     session.server.find_resource(request.params.uri)
+    if len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
+        text = f"Too many subscriptions: {MAX_SUBSCRIPTIONS} are open"
+        raise McpError(INTERNAL_ERROR, data=text)
     session.subscriptions.add(request.params.uri)
     return _EMPTY
 
@@ -102,5 +108,6 @@ async def _until_the_end(session: Session, stream: Stream) -> dict[str, Any]:
     try:
         await stream.end.wait()
     finally:
-        del session.streams[stream.id]
+        if session.streams.get(stream.id) is stream:  # a new one may have its id by now
+            del session.streams[stream.id]
     return session.server.result_stamps({SUBSCRIPTION_ID_KEY: stream.id})

@@ -141,13 +141,14 @@ class Tool(Handle, Generic[P, R]):
 
     def _finished(self, result: CallToolResult, revision: Revision) -> CallToolResult:
         """A result the tool made itself, fitted to the revision."""
+        content = list(result.content)
+        if not all(isinstance(block, _BLOCKS) for block in content):
+            raise TypeError("the content of a result is a list of content blocks")
         structured = result.structured_content
         if structured is not UNSET:
             data = _encode(structured)
             structured = _structure(data, data.startswith(b"{"), revision)
-        made = self._stamped(
-            project(result.content, revision), structured, revision, result.is_error
-        )
+        made = self._stamped(project(content, revision), structured, revision, result.is_error)
         if result.meta is not UNSET:
             stamp = msgspec.json.decode(self._stamp) if revision.modern else {}
             made.meta = {**stamp, **result.meta}

@@ -7,10 +7,23 @@ sorted (digest 16.10).
 
 from msgspec import Struct
 
-from dovetail.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from dovetail.errors import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    URL_ELICITATION_REQUIRED,
+    McpError,
+)
 from dovetail.spec import _surface
 
 __all__ = ["ALL", "BY_ID", "HANDSHAKE", "LATEST_HANDSHAKE", "MODERN", "Revision"]
+
+
+_MODERN_ONLY = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_VERSION})
+_HANDSHAKE_ONLY = frozenset({URL_ELICITATION_REQUIRED})
 
 
 class Revision(Struct, frozen=True, eq=False):
@@ -28,6 +41,15 @@ class Revision(Struct, frozen=True, eq=False):
     tasks: bool = False  # tasks as a part of the core
     null_error_id: bool = True  # an error without a readable id says "id": null
     not_found: int = RESOURCE_NOT_FOUND
+
+    def error(self, error: McpError) -> McpError:
+        """The error with a code this revision knows (digest X31, X32)."""
+        if error.code == RESOURCE_NOT_FOUND:
+            return McpError(self.not_found, error.message, error.data)
+        foreign = _HANDSHAKE_ONLY if self.modern else _MODERN_ONLY
+        if error.code in foreign:
+            return McpError(INTERNAL_ERROR, error.message)
+        return error
 
     @property
     def client_requests(self) -> frozenset[str]:

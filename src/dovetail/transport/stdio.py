@@ -21,11 +21,12 @@ from typing import Any
 
 from dovetail.runtime.connection import Connection, Reader, Writer
 
-__all__ = ["claim", "release", "reserve", "serve"]
+__all__ = ["abandon_threads", "claim", "release", "reserve", "serve"]
 
 log = logging.getLogger("dovetail")
 
 _CHUNK = 65536  # what a Linux pipe holds
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 _used_by: str | None = None
@@ -68,6 +69,10 @@ def claim() -> tuple[int, int]:
 
 
 def _forget(*descriptors: int) -> None:
+    """In a child by fork: neither our pipe nor our signals are its own."""
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:
         os.dup2(null, descriptor, inheritable=False)
@@ -139,32 +144,43 @@ async def _end_tasks(seconds: float) -> None:
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) -> Callable[[], None]:
-    """The first SIGTERM or SIGINT ends the connection in order, a second one at once."""
+    """The first SIGTERM or SIGINT ends the connection in order, a second one at once.
+
+    Not ``loop.add_signal_handler``: it waits for the loop, and user code may block that.
+    """
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
-    signals = (signal.SIGTERM, signal.SIGINT)
 
-    def stop() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        _end_process_after(connection.limits.stop_seconds * 3)
-        connection.stop()
+    def stop(number: int, frame: object) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        end_process_after(connection.limits.stop_seconds * 3)
+        loop.call_soon_threadsafe(connection.stop)
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
 
     def restore() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
 
-    for number in signals:
-        loop.add_signal_handler(number, stop)
     return restore
 
 
-def _end_process_after(seconds: float) -> None:
-    """A thread of user code that never returns must not outlive a signal to end."""
+def end_process_after(seconds: float) -> None:
+    """A thread of user code that never returns must not outlive what it was started for."""
     watchdog = threading.Timer(seconds, os._exit, [0])
     watchdog.daemon = True
     watchdog.start()
+
+
+def abandon_threads(seconds: float) -> None:
+    """Threads that would keep the process alive after the last answer have so long to end."""
+    mine = (threading.main_thread(), threading.current_thread())
+    left = [t for t in threading.enumerate() if not t.daemon and t not in mine]
+    if left:
+        log.warning("threads still running at the end: %s", ", ".join(t.name for t in left))
+        end_process_after(seconds)
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -199,16 +215,24 @@ class _ThreadReader:
         self._fd = fd
         self._connection = connection
         self._loop = asyncio.get_running_loop()
+        self._fed = threading.Event()
         self._may_read = threading.Event()
         self._may_read.set()
         threading.Thread(target=self._read, name="dovetail-stdin", daemon=True).start()
 
     def _read(self) -> None:
+        """One chunk at a time: a file is read faster than it is served."""
         with suppress(RuntimeError, OSError):  # the loop or the descriptor is closed
             while chunk := os.read(self._fd, _CHUNK):
-                self._loop.call_soon_threadsafe(self._connection.feed, chunk)
+                self._fed.clear()
+                self._loop.call_soon_threadsafe(self._feed, chunk)
+                self._fed.wait()
                 self._may_read.wait()
             self._loop.call_soon_threadsafe(self._connection.end_of_input)
+
+    def _feed(self, chunk: bytes) -> None:
+        self._connection.feed(chunk)
+        self._fed.set()
 
     def pause_reading(self) -> None:
         self._may_read.clear()
@@ -217,6 +241,7 @@ class _ThreadReader:
         self._may_read.set()
 
     def close(self) -> None:
+        self._fed.set()
         self._may_read.set()
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "salvage_id",
     "split_batch",
+    "too_long",
 ]
 
 # MCP forbids null and fractions as ids (digest X2), JSON-RPC only discourages them.
@@ -127,14 +128,8 @@ def check_depth(frame: bytes, max_depth: int, envelope: Envelope) -> None:
         depth += 1 if bracket in b"[{" else -1
         if depth > max_depth:
             text = f"Nesting deeper than {max_depth} levels"
-            raise RemoteProtocolError(McpError(INVALID_REQUEST, data=text), _request_id(envelope))
-
-
-def _request_id(envelope: Envelope) -> Id | None:
-    """The id to answer: only a request has one that is ours to use."""
-    if envelope.method is UNSET or isinstance(envelope.id, UnsetType):
-        return None
-    return envelope.id
+            id = None if isinstance(envelope.id, UnsetType) else envelope.id
+            raise _invalid(text, id, is_answer=envelope.method is UNSET)
 
 
 def explain(frame: bytes) -> RemoteProtocolError:
@@ -150,11 +145,13 @@ def explain(frame: bytes) -> RemoteProtocolError:
     id = value.get("id")
     readable = id if isinstance(id, int | str) and not isinstance(id, bool) else None
     is_answer = "method" not in value and ("result" in value or "error" in value)
-    return _invalid(_first_fault(value, readable), None if is_answer else readable)
+    return _invalid(_first_fault(value, readable), readable, is_answer=is_answer)
 
 
-def _invalid(text: str, id: Id | None = None) -> RemoteProtocolError:
-    return RemoteProtocolError(McpError(INVALID_REQUEST, data=text), id)
+def _invalid(text: str, id: Id | None = None, *, is_answer: bool = False) -> RemoteProtocolError:
+    """Only the id of a request is ours to answer with; that of an answer is our own."""
+    error = McpError(INVALID_REQUEST, data=text)
+    return RemoteProtocolError(error, None if is_answer else id, id if is_answer else None)
 
 
 def _first_fault(value: dict[str, Any], readable_id: Id | None) -> str:
@@ -185,8 +182,23 @@ def split_batch(frame: bytes) -> list[bytes] | None:
 _SCALAR_MEMBER = rb'\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*("(?:[^"\\]++|\\.)*+"|-?\d+(?=\s*[,}]))\s*,'
 
 
+_ANSWER_MEMBER = rb'\s*"(?:result|error)"\s*:'
+
+
+def too_long(prefix: bytes, limit: int) -> RemoteProtocolError:
+    """The refusal of a frame that is too long to be read whole, given its beginning."""
+    id, is_answer = _salvage(prefix)
+    return _invalid(f"Message longer than {limit} bytes", id, is_answer=is_answer)
+
+
 def salvage_id(prefix: bytes) -> Id | None:
-    """The id in the beginning of a frame that is too long to be read whole.
+    """The id of the request that begins like this, if it can be told."""
+    id, is_answer = _salvage(prefix)
+    return None if is_answer else id
+
+
+def _salvage(prefix: bytes) -> tuple[Id | None, bool]:
+    """An id, and whether it is that of an answer.
 
     Only members before the first nested value are looked at: deeper inside, an
     "id" could be anybody's, and a wrong guess would answer another request.
@@ -200,7 +212,8 @@ def salvage_id(prefix: bytes) -> Id | None:
             found = _scalar(member[2])
         is_request = is_request or member[1] == b"method"
         position = member.end()
-    return found if is_request else None
+    is_answer = not is_request and bool(re.match(_ANSWER_MEMBER, prefix[position:]))
+    return (found if is_request or is_answer else None), is_answer
 
 
 def _scalar(text: bytes) -> Id | None:

@@ -82,6 +82,7 @@ class Job:
 
     async def _fail(self, error: McpError) -> None:
         """A short error always fits; if the store takes not even that, the task is lost."""
+        error = self.request.revision.error(error)
         for kept in (error, McpError(INTERNAL_ERROR)):
             try:
                 await self._finish("failed", error=_error(kept))

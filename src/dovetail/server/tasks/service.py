@@ -117,6 +117,8 @@ class TaskService:
         connection: Connection,
     ) -> dict[str, Any]:
         """Start the tool and answer with the task; it can be read before the answer is out."""
+        if len(self._jobs) >= self._server.limits.max_in_flight:
+            raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {len(self._jobs)} are running")
         session: Session = connection.session
         record = self._new_record(tool, request, session)
         try:
@@ -128,7 +130,8 @@ class TaskService:
         except asyncio.CancelledError:
             self._lost.add(record.task_id)  # it may be there, but nobody will run it
             raise
-        self._start(Job(record, self._store, request, session, self._changed), tool, arguments)
+        job = Job(record, self._store, request, session, self._changed)
+        self._start(job, tool, arguments, record.ttl_ms)
         if not request.revision.modern:
             return {"task": core_task(record)}
         return {**extension_task(record), "resultType": "task", "_meta": self._server.stamp}
@@ -145,14 +148,18 @@ class TaskService:
             now=self._store.clock(),
         )
 
-    def _start(self, job: Job, tool: Any, arguments: dict[str, Any]) -> None:
+    def _start(self, job: Job, tool: Any, arguments: dict[str, Any], ttl_ms: int | None) -> None:
         connection = job.session.connection
         tool.function.add_context(arguments, job.request, connection, TaskContext)
         if tool.function.context is not None:
             arguments[tool.function.context].job = job
-        handling = _awaited(tool.start(arguments, job.request))
+        handling = _begun(tool, arguments, job.request)
         self._jobs[job.task_id] = job
-        job.task = asyncio.get_running_loop().create_task(self._run(job, handling))
+        loop = asyncio.get_running_loop()
+        job.task = loop.create_task(self._run(job, handling))
+        if ttl_ms is not None:  # nobody can see it any more, so nobody could stop it
+            expiry = loop.call_later(ttl_ms / 1000, job.task.cancel, "expired")
+            job.task.add_done_callback(lambda _: expiry.cancel())
 
     async def _run(self, job: Job, handling: Any) -> None:
         try:
@@ -165,7 +172,9 @@ class TaskService:
 
     def _changed(self, record: TaskRecord, session: Session) -> None:
         """Tell who asked for it: the requestor in 2025-11-25, a stream in the extension."""
-        if session.ready and session.connection.peer.revision.tasks:  # type: ignore[union-attr]
+        job = self._jobs.get(record.task_id)
+        made_in_core = job is not None and job.request.revision.tasks
+        if made_in_core and session.ready:
             session.connection.notify("notifications/tasks/status", core_task(record))
         for other in self._server.sessions:
             if other.principal == record.principal:
@@ -270,8 +279,9 @@ class TaskService:
         return core_result(record.outcome, record.task_id)
 
 
-async def _awaited(outcome: Any) -> Any:
-    """An inline tool has its result already."""
+async def _begun(tool: Any, arguments: dict[str, Any], request: Request) -> Any:
+    """The result of the tool; an inline one has it at once."""
+    outcome = tool.start(arguments, request)
     return await outcome if asyncio.iscoroutine(outcome) else outcome
 
 

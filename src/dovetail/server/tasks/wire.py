@@ -47,8 +47,10 @@ def extension_task(record: TaskRecord) -> dict[str, Any]:
         task["pollIntervalMs"] = record.poll_interval_ms
     if record.status == "input_required":
         task["inputRequests"] = {k: Raw(v) for k, v in record.input_requests.items()}
-    elif record.status == "completed" and record.outcome is not None:
-        task["result"] = Raw(record.outcome)
+    elif record.outcome is not None:
+        # Made in 2025-11-25, a tool error is `failed`; here only JSON-RPC errors are (S100).
+        task["status"] = "completed"
+        task["result"] = {"resultType": "complete", **msgspec.json.decode(record.outcome)}
     elif record.status == "failed":
         task["error"] = Raw(record.error or _unexpected())
     return task
