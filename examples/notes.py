@@ -12,8 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from dovetail import McpError, Server, ToolError
-from dovetail.errors import INVALID_PARAMS
+from dovetail import ResourceNotFound, Server, ToolError
 
 server = Server(
     "notes",
@@ -137,7 +136,7 @@ def read_note(id: int) -> str:
     """The text of one note."""
     found = notebook.find(id)
     if found is None:
-        raise McpError(INVALID_PARAMS, "Resource not found", {"uri": f"notes://{id}"})
+        raise ResourceNotFound(f"notes://{id}")
     return found.text
 
 

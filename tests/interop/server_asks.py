@@ -157,38 +157,37 @@ async def home(ctx: Context) -> str:
 # -- progress and logs ------------------------------------------------------------------------
 
 
-go = threading.Event()
+go = asyncio.Event()
+go_thread = threading.Event()
 
 
 @server.tool
 async def go_on() -> str:
     """Let the tool that waits for it come to its end."""
     go.set()
+    go_thread.set()
     return "go"
-
-
-def _wait() -> None:
-    go.wait(60)
-    go.clear()
 
 
 @server.tool
 async def steps(ctx: Context, count: int, wait: bool) -> str:
     """Report progress, and wait until somebody says ``go_on`` or not."""
+    go.clear()
     for step in range(1, count + 1):
         ctx.progress(step, count, f"step {step}")
         await asyncio.sleep(0)
     if wait:
-        await asyncio.to_thread(_wait)
+        await go.wait()
     return f"{count} steps"
 
 
 @server.tool
 def steps_in_a_thread(ctx: Context, count: int) -> str:
     """Report progress without a total, from the thread of a sync tool, and wait."""
+    go_thread.clear()
     for step in range(1, count + 1):
         ctx.progress(step / 2)
-    _wait()
+    go_thread.wait(60)
     return f"{count} steps"
 
 

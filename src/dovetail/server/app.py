@@ -1,8 +1,5 @@
 """``Server``: the registries, the decorators, and the ways to run it."""
 
-import gc
-import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
@@ -16,6 +13,7 @@ from dovetail.runtime.connection import Connection, Tap
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
+from dovetail.server.codecs import codecs
 from dovetail.server.definitions import (
     checked,
     checked_extensions,
@@ -28,16 +26,14 @@ from dovetail.server.definitions import (
 )
 from dovetail.server.dispatch import KNOWN_METHODS, Dispatch
 from dovetail.server.function import Function
-from dovetail.server.handwritten import HandWrittenArguments, HandWrittenOutput
 from dovetail.server.lifespan import Lifespan, LifespanFunction
 from dovetail.server.listing import Listing
-from dovetail.server.output import output_codec
 from dovetail.server.policy import checked_policy, chosen_revisions
 from dovetail.server.prompts import Prompt, prompt_arguments
 from dovetail.server.registry import Registry
 from dovetail.server.resources import Resource
 from dovetail.server.session import Session
-from dovetail.server.signature import ArgCodec, args_codec, describe
+from dovetail.server.signature import describe
 from dovetail.server.strings import StringCodec
 from dovetail.server.tools import Tool
 from dovetail.spec import types
@@ -215,12 +211,7 @@ class Server:
         **hints: bool | UnsetType,
     ) -> Tool[..., Any]:
         function = self._function(fn, inline)
-        arguments: ArgCodec
-        if input_schema is None:
-            arguments = args_codec(fn, skip=function.skipped)
-        else:
-            arguments = HandWrittenArguments(input_schema, function)
-        output = output_codec(fn) if output_schema is None else HandWrittenOutput(output_schema)
+        arguments, output = codecs(function, input_schema, output_schema)
         definition = types.Tool(
             name=checked_tool_name(name or fn.__name__),
             title=title,
@@ -548,36 +539,14 @@ class Server:
 
     def run(self, *, tap: Tap | None = None) -> None:
         """Serve stdin and stdout until the client is gone."""
-        import asyncio
+        from dovetail.server.run import run_stdio
 
-        from dovetail.transport import stdio
+        run_stdio(self, tap)
 
-        stdio.reserve("stdin and stdout can be served once: a server ran here already")
-        own_in, own_out = stdio.claim()
-        if os.isatty(own_in):
-            print(
-                f"{self.name} speaks MCP on stdin and stdout: add this command to an MCP client, "
-                "or paste a JSON-RPC message here. Ctrl-D ends it.",
-                file=sys.stderr,
-            )
-        # What was made so far stays for good: collecting it again and again is in
-        # vain. A call leaves no cycles, so young objects need few collections too.
-        gc.freeze()
-        gc.set_threshold(10_000, 20, 20)
-
-        async def serve() -> None:
-            async with self.running():
-                await stdio.serve(lambda: self.connection(tap=tap), own_in, own_out)
-            if self._task_store is not None:
-                await self._task_store.close()
-
-        loop = asyncio.new_event_loop()
-        try:
-            loop.run_until_complete(serve())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()  # unlike asyncio.run, without waiting for threads that may be stuck
-            stdio.abandon_threads(self.limits.stop_seconds * 3)
+    async def close_stores(self) -> None:
+        """The process ends: nobody will serve from them again."""
+        if self._task_store is not None:
+            await self._task_store.close()
 
     def running(self) -> "Lifespan":
         """``async with server.running():`` holds the lifespan open; transports do it."""

@@ -1,7 +1,9 @@
 """Tools whose schemas are written by hand instead of taken from a signature."""
 
 import inspect
+import logging
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -12,12 +14,20 @@ from dovetail.server.signature import label, schema_codec
 
 __all__ = ["HandWrittenArguments", "HandWrittenOutput"]
 
+log = logging.getLogger("dovetail")
+
 
 class HandWrittenArguments:
     """The arguments go to the function's only parameter, as one dict."""
 
     def __init__(self, schema: dict[str, Any], function: Function) -> None:
         codec = schema_codec(schema)
+        if find_spec("jsonschema") is None:
+            log.warning(
+                "%s: only names and types of its input_schema are checked; "
+                "the extra dovetail[schema] enforces the rest",
+                label(function.fn),
+            )
         self.schema = codec.schema
         self._decode = codec.decode
         self._parameter = _only_parameter(function)

@@ -127,6 +127,8 @@ class Tool(Handle, Generic[P, R]):
             content = []
         if content is not None:
             return self._stamped(project(content, revision), UNSET, revision)
+        if type(value) is Raw:
+            value = msgspec.json.decode(value)  # it must be JSON, and fit on one line
         data = _encode(value)
         if self._text_only:
             return self._stamped([_text(value, data)], UNSET, revision)
