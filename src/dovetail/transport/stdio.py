@@ -178,6 +178,9 @@ def abandon_threads(seconds: float) -> None:
     """Threads that would keep the process alive after the last answer have so long to end."""
     mine = (threading.main_thread(), threading.current_thread())
     left = [t for t in threading.enumerate() if not t.daemon and t not in mine]
+    for thread in left:
+        thread.join(0.1)  # an idle pool ends as soon as its loop is closed
+    left = [thread for thread in left if thread.is_alive()]
     if left:
         log.warning("threads still running at the end: %s", ", ".join(t.name for t in left))
         end_process_after(seconds)
@@ -193,6 +196,10 @@ async def _open_reader(fd: int, connection: Connection) -> Reader:
     loop = asyncio.get_running_loop()
     pipe = open(fd, "rb", buffering=0)  # noqa: SIM115, ASYNC230 - closed by the transport
     transport, _ = await loop.connect_read_pipe(lambda: _ReadProtocol(connection), pipe)
+    # asyncio asks for 256 KiB per read, and malloc maps and unmaps so much each time:
+    # half of the time of a single call. A pipe never holds more than this.
+    with suppress(AttributeError):
+        transport.max_size = _CHUNK  # type: ignore[attr-defined]
     return transport
 
 
