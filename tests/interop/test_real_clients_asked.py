@@ -110,7 +110,7 @@ CASES = [
 
 CONTACT = {"name": "Ada", "age": 36, "size": "large", "born": "1815-12-10", "news": True}
 ACCEPT = {"action": "accept", "content": CONTACT}
-ROOTS = [{"uri": "file:///work/a", "name": "a"}, {"uri": "file:///work/b"}]
+ROOTS = [{"uri": "file:///projects/a", "name": "a"}, {"uri": "file:///projects/b"}]
 
 
 def sampled(content: Any, reason: str) -> Json:
@@ -483,7 +483,7 @@ def test_sampling_with_a_tool(visit: Visit) -> None:
 
 
 def test_roots(visit: Visit) -> None:
-    assert visit.result("roots") == value(visit, ["a: file:///work/a", "file:///work/b"])
+    assert visit.result("roots") == value(visit, ["a: file:///projects/a", "file:///projects/b"])
     assert visit.heard("roots") == {"roots": [{}]}
     assert visit.result("roots counted") == value(visit, 0 if visit.modern else 1)
 
@@ -505,7 +505,7 @@ def test_prompts_and_resources_ask_too(visit: Visit) -> None:
     assert visit.result("a prompt asks")["messages"] == [{"role": "user", "content": content}]
     assert visit.heard("a prompt asks") == {"elicit": [form()]}
     (read,) = visit.result("a resource asks")["contents"]
-    assert read["text"] == "file:///work/a, file:///work/b"
+    assert read["text"] == "file:///projects/a, file:///projects/b"
     assert visit.heard("a resource asks") == {"roots": [{}]}
 
 
