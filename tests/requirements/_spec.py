@@ -117,8 +117,7 @@ S34 | DE | server | engine | Every input schema is a JSON Schema with an object 
 S35 | E | server | http | `x-mcp-header` marks are checked at registration: token, unique, plain
     types, reachable through properties.
 S36 | A-E | server | engine | URIs are checked before a handler sees them; bytes are sent as base64.
-S37 | E | server | engine | A path from a `file://` URI cannot leave its root. // the engine serves
-    no files; the products that do check it
+S37 | E | server | engine | A path from a `file://` URI cannot leave its root.
 S38 | A-E | server | engine | A resource that is not there is an error (-32602, before 2026-07-28
     -32002), not an empty list.
 S39 | C-E | server | engine | A URI that is not RFC 3986 cannot be registered.
