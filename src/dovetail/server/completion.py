@@ -2,17 +2,36 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from dovetail.errors import INVALID_PARAMS, McpError
 from dovetail.server.function import Function
+from dovetail.server.registry import Handle
 from dovetail.spec.types import CompleteRequestParams, Completion
 
-__all__ = ["MAX_VALUES", "Completers", "complete"]
+__all__ = ["MAX_VALUES", "Completable", "Completers", "complete"]
 
 MAX_VALUES = 100  # digest S44
+
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+class Completable(Handle):
+    """A prompt or a resource: its arguments can be completed."""
+
+    completers: "Completers"
+
+    def complete(self, name: str) -> Callable[[_C], _C]:
+        """Register a completer for an argument: ``fn(prefix)`` or ``fn(prefix, given)``."""
+
+        def register(fn: _C) -> _C:
+            self.completers.add(name, fn)
+            return fn
+
+        return register
 
 
 class Completers:

@@ -1,14 +1,12 @@
 """Prompts: what ``@server.prompt`` makes of a function, and the messages it gives."""
 
-from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from dovetail.server.completion import Completers
+from dovetail.server.completion import Completable, Completers
 from dovetail.server.function import Function
-from dovetail.server.registry import Handle
 from dovetail.server.strings import StringCodec
 from dovetail.spec import types
 from dovetail.spec.types import GetPromptResult, PromptArgument, PromptMessage, TextContent
@@ -17,10 +15,9 @@ __all__ = ["Prompt", "prompt_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class Prompt(Handle, Generic[P, R]):
+class Prompt(Completable, Generic[P, R]):
     """A registered prompt. Calling it calls the function it was made from."""
 
     def __init__(self, function: Function, definition: types.Prompt, codec: StringCodec) -> None:
@@ -40,15 +37,6 @@ class Prompt(Handle, Generic[P, R]):
         copy = Prompt[P, R](self.function, definition, self.codec)
         copy.completers = self.completers
         return copy
-
-    def complete(self, name: str) -> Callable[[_C], _C]:
-        """Register a completer for an argument: ``fn(prefix)`` or ``fn(prefix, given)``."""
-
-        def register(fn: _C) -> _C:
-            self.completers.add(name, fn)
-            return fn
-
-        return register
 
     async def get(self, arguments: dict[str, Any]) -> GetPromptResult:
         value = self.function.call(**arguments)

@@ -1,14 +1,12 @@
 """Resources: what ``@server.resource`` makes of a function, and how a URI finds it."""
 
-from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dovetail.server.completion import Completers
+from dovetail.server.completion import Completable, Completers
 from dovetail.server.function import Function
-from dovetail.server.registry import Handle
 from dovetail.server.signature import enc_hook, label
 from dovetail.server.strings import StringCodec
 from dovetail.spec import types
@@ -18,10 +16,9 @@ __all__ = ["Resource", "is_traversal"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class Resource(Handle, Generic[P, R]):
+class Resource(Completable, Generic[P, R]):
     """A registered resource or template. Calling it calls the function it was made from."""
 
     def __init__(
@@ -61,15 +58,6 @@ class Resource(Handle, Generic[P, R]):
         copy = Resource[P, R](self.function, self.definition, ttl_ms=self.ttl_ms)
         copy.completers = self.completers
         return copy
-
-    def complete(self, name: str) -> Callable[[_C], _C]:
-        """Register a completer for a variable: ``fn(prefix)`` or ``fn(prefix, given)``."""
-
-        def register(fn: _C) -> _C:
-            self.completers.add(name, fn)
-            return fn
-
-        return register
 
     def _check_names(self) -> None:
         """Variables and parameters must be the same, or the function could not be called."""
