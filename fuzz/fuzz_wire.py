@@ -35,7 +35,7 @@ def one(data: bytes) -> None:
     for frame in frames:
         if isinstance(frame, Oversize):
             assert len(frame.prefix) <= 1024
-            jsonrpc.salvage_id(frame.prefix)
+            jsonrpc.too_long(frame.prefix, frame.limit)
         else:
             assert b"\n" not in frame
             assert len(frame) <= cap
@@ -49,7 +49,7 @@ def framed(cap: int, chunks: list[bytes]) -> list[bytes | Oversize]:
 
 
 def check_frame(frame: bytes) -> None:
-    jsonrpc.salvage_id(frame[:1024])
+    jsonrpc.too_long(frame[:1024], 1024)
     for item in jsonrpc.split_batch(frame) or ():
         assert isinstance(item, bytes)
     try:

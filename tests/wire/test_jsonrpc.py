@@ -20,8 +20,8 @@ from dovetail.wire.jsonrpc import (
     WireError,
     decode,
     encode,
-    salvage_id,
     split_batch,
+    too_long,
 )
 
 DEPTH = 128
@@ -340,7 +340,7 @@ def test_arrays_are_split(frame: bytes, items: list[bytes] | None) -> None:
     ],
 )
 def test_the_id_of_a_frame_that_is_too_long(prefix: bytes, id: Any) -> None:
-    assert salvage_id(prefix) == id
+    assert too_long(prefix, 1).id == id
 
 
 # -- what we write -------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dovetail.server.function import Function
-from dovetail.server.output import OutCodec, output_codec
+from dovetail.server.output import OutCodec, SchemaOutput, output_codec
 from dovetail.server.signature import ArgCodec, args_codec
 
 __all__ = ["codecs"]
@@ -17,7 +17,7 @@ def codecs(
     """From the signature, unless the author wrote a schema by hand."""
     if input_schema is None and output_schema is None:
         return args_codec(function.fn, skip=function.skipped), output_codec(function.fn)
-    from dovetail.server.handwritten import HandWrittenArguments, HandWrittenOutput
+    from dovetail.server.handwritten import HandWrittenArguments
 
     arguments: ArgCodec
     if input_schema is None:
@@ -26,4 +26,4 @@ def codecs(
         arguments = HandWrittenArguments(input_schema, function)
     if output_schema is None:
         return arguments, output_codec(function.fn)
-    return arguments, HandWrittenOutput(output_schema)
+    return arguments, SchemaOutput(output_schema)

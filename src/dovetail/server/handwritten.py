@@ -1,4 +1,4 @@
-"""Tools whose schemas are written by hand instead of taken from a signature."""
+"""Tools whose input schema is written by hand instead of taken from a signature."""
 
 import inspect
 import logging
@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from dovetail.server.function import Function
-from dovetail.server.output import SchemaOutput
 from dovetail.server.signature import label, schema_codec
 
-__all__ = ["HandWrittenArguments", "HandWrittenOutput"]
+__all__ = ["HandWrittenArguments"]
 
 log = logging.getLogger("dovetail")
 
@@ -42,9 +41,3 @@ def _only_parameter(function: Function) -> str:
     if len(names) != 1:
         raise TypeError(f"{label(fn)} must take one dict, because its input_schema is given")
     return names[0]
-
-
-class HandWrittenOutput(SchemaOutput):
-    """Structured output that the author promises to make as the schema says."""
-
-    __slots__ = ()

@@ -33,6 +33,7 @@ __all__ = [
     "OutCodec",
     "OutputError",
     "SchemaOutput",
+    "encode_json",
     "is_text_only",
     "output_codec",
     "unstructured",
@@ -49,7 +50,7 @@ _CONTENT = (
 _UNIONS = (typing.Union, types.UnionType)
 _LISTS = (list, tuple, typing.get_origin(typing.Sequence[int]))
 
-_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
+encode_json = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 class OutputError(Exception):
@@ -102,7 +103,7 @@ class _Encoded:
 
     def encode(self, value: Any) -> bytes:
         try:
-            return _encode(value)
+            return encode_json(value)
         except Exception as error:  # the user's own properties and types may raise anything
             raise cannot_encode(value, error) from error
 
@@ -139,7 +140,7 @@ class TypeOutput(_Encoded):
     def encode(self, value: Any) -> bytes:
         """What an annotation promises is kept (digest S33), or the tool has failed."""
         try:
-            data = _encode(value)
+            data = encode_json(value)
         except Exception as error:  # the user's own properties and types may raise anything
             raise cannot_encode(value, error) from error
         if type(value) is not self._kind:  # of these types every value fits

@@ -12,9 +12,9 @@ from msgspec import UNSET, Raw
 from dovetail.core.peer import Request
 from dovetail.errors import McpError, ToolError
 from dovetail.server.function import Function
-from dovetail.server.output import OutCodec, is_content, is_text_only
+from dovetail.server.output import OutCodec, encode_json, is_content, is_text_only
 from dovetail.server.registry import Handle
-from dovetail.server.signature import ArgCodec, enc_hook, hint
+from dovetail.server.signature import ArgCodec, hint
 from dovetail.spec import types
 from dovetail.spec.project import project
 from dovetail.spec.revisions import MODERN, Revision
@@ -28,7 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BLOCKS: tuple[Any, ...] = types.Content.__args__
-_encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 class Tool(Handle, Generic[P, R]):
@@ -129,7 +128,7 @@ class Tool(Handle, Generic[P, R]):
             return self._stamped(project(content, revision), UNSET, revision)
         if type(value) is Raw:
             value = msgspec.json.decode(value)  # it must be JSON, and fit on one line
-        data = _encode(value)
+        data = encode_json(value)
         if self._text_only:
             return self._stamped([_text(value, data)], UNSET, revision)
         return self._structured(value, data, data.startswith(b"{"), revision)
@@ -148,7 +147,7 @@ class Tool(Handle, Generic[P, R]):
             raise TypeError("the content of a result is a list of content blocks")
         structured = result.structured_content
         if structured is not UNSET:
-            data = _encode(structured)
+            data = encode_json(structured)
             structured = _structure(data, data.startswith(b"{"), revision)
         made = self._stamped(project(content, revision), structured, revision, result.is_error)
         if result.meta is not UNSET:
@@ -218,4 +217,4 @@ def _block(item: Any) -> types.Content:
     if isinstance(item, _BLOCKS):
         block: types.Content = item
         return block
-    return _text(item, _encode(item))
+    return _text(item, encode_json(item))

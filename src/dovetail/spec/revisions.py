@@ -33,8 +33,6 @@ class Revision(Struct, frozen=True, eq=False):
     letter: str  # column of the generated tables, as in the digest
     modern: bool = False  # every request carries its own envelope (digest 8.2)
     batches: bool = False  # arrays of messages must be received (digest X11)
-    audio: bool = True
-    links: bool = True  # resource_link blocks, structured output, outputSchema
     structured_output: bool = True
     any_output: bool = False  # structured content need not be an object
     progress_message: bool = True
@@ -59,10 +57,8 @@ class Revision(Struct, frozen=True, eq=False):
         return f"<Revision {self.id}>"
 
 
-A = Revision(
-    "2024-11-05", "A", audio=False, links=False, structured_output=False, progress_message=False
-)
-B = Revision("2025-03-26", "B", batches=True, links=False, structured_output=False)
+A = Revision("2024-11-05", "A", structured_output=False, progress_message=False)
+B = Revision("2025-03-26", "B", batches=True, structured_output=False)
 C = Revision("2025-06-18", "C")
 D = Revision("2025-11-25", "D", tasks=True, null_error_id=False)
 E = Revision(

@@ -31,7 +31,6 @@ __all__ = [
     "encode",
     "encode_into",
     "explain",
-    "salvage_id",
     "split_batch",
     "too_long",
 ]
@@ -189,12 +188,6 @@ def too_long(prefix: bytes, limit: int) -> RemoteProtocolError:
     """The refusal of a frame that is too long to be read whole, given its beginning."""
     id, is_answer = _salvage(prefix)
     return _invalid(f"Message longer than {limit} bytes", id, is_answer=is_answer)
-
-
-def salvage_id(prefix: bytes) -> Id | None:
-    """The id of the request that begins like this, if it can be told."""
-    id, is_answer = _salvage(prefix)
-    return None if is_answer else id
 
 
 def _salvage(prefix: bytes) -> tuple[Id | None, bool]:
