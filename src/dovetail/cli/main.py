@@ -1,23 +1,24 @@
-"""The ``dovetail`` command."""
+"""The ``dovetail`` command: a table of commands, each a module loaded when it is used."""
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from importlib import import_module
 
 import dovetail
-from dovetail.cli.target import TargetError, load
-from dovetail.cli.wirelog import WireLog
-from dovetail.transport import stdio
+from dovetail.cli.target import TargetError
 
 __all__ = ["main"]
 
-_LEVELS = ("debug", "info", "warning", "error", "critical")
+# A command's module has `add_arguments(parser, arguments)` and `run(options) -> exit code`.
+_COMMANDS = {
+    "serve": ("dovetail.cli.serve", "serve an MCP server"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(arguments).parse_args(arguments)
     try:
         return int(options.run(options))
     except TargetError as error:
@@ -25,52 +26,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Only the command that was given is loaded; of the others the name and one line."""
     parser = argparse.ArgumentParser(prog="dovetail", description=dovetail.__doc__)
     parser.add_argument("--version", action="version", version=f"dovetail {dovetail.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    serve = commands.add_parser(
-        "serve",
-        help="serve an MCP server over stdio",
-        description="Serve an MCP server over stdin and stdout.",
-    )
-    serve.add_argument(
-        "target",
-        metavar="TARGET",
-        help="file.py[:name] or module:name; the object is called 'server' unless named",
-    )
-    serve.add_argument(
-        "--log-level", choices=_LEVELS, default="warning", help="what to log on stderr (warning)"
-    )
-    serve.add_argument(
-        "--wire-log", metavar="FILE", help="append every message, both ways, to FILE as JSONL"
-    )
-    serve.set_defaults(run=_serve)
+    for name, (place, summary) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
+        if arguments and arguments[0] == name:
+            module = import_module(place)
+            command.description = module.__doc__
+            module.add_arguments(command, arguments[1:])
+            command.set_defaults(run=module.run)
     return parser
-
-
-def _serve(options: argparse.Namespace) -> int:
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    with ExitStack() as stack:
-        tap = None
-        if options.wire_log is not None:
-            try:
-                tap = WireLog(stack.enter_context(open(options.wire_log, "ab", buffering=0)))
-            except OSError as error:
-                raise TargetError(f"cannot write the wire log: {error}") from None
-        stdio.claim()  # before the target is loaded: what it prints must not reach the wire
-        stdio.reserve(
-            f"{options.target} runs its server while it is loaded: "
-            'put server.run() under `if __name__ == "__main__":`'
-        )
-        server = load(options.target)
-        stdio.release()
-        server.run(tap=tap)
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""Serve an MCP server over stdin and stdout."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+from dovetail.cli.target import TargetError, load
+from dovetail.cli.wirelog import WireLog
+from dovetail.runtime.connection import Tap
+from dovetail.server.app import Server
+from dovetail.transport import stdio
+
+__all__ = ["add_arguments", "run"]
+
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+# Servers that come with the package. The module of each has `add_arguments(parser)` for its own
+# options and `build(options) -> Server`, whose mistakes are a `TargetError`; one that needs stdin
+# and stdout for something else has `run(options, tap) -> exit code` too.
+PRODUCTS: dict[str, str] = {}
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    names = ", ".join(PRODUCTS)
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help=(f"{names}, " if names else "")
+        + "file.py[:name] or module:name; the object is called 'server' unless named",
+    )
+    parser.add_argument(
+        "--log-level", choices=_LEVELS, default="warning", help="what to log on stderr (warning)"
+    )
+    parser.add_argument(
+        "--wire-log", metavar="FILE", help="append every message, both ways, to FILE as JSONL"
+    )
+    product = _product(next((word for word in arguments if not word.startswith("-")), ""))
+    if product is not None:
+        product.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    with ExitStack() as stack:
+        tap = _tap(options, stack)
+        product = _product(options.target)
+        if product is not None and hasattr(product, "run"):
+            code: int = product.run(options, tap)
+            return code
+        _build_on_stdio(options, product).run(tap=tap)
+    return 0
+
+
+def _build_on_stdio(options: argparse.Namespace, product: Any) -> Server:
+    """The server, made while stdin and stdout are out of reach of whatever makes it."""
+    stdio.claim()  # before the target is loaded: what it prints must not reach the wire
+    stdio.reserve(
+        f"{options.target} runs its server while it is loaded: "
+        'put server.run() under `if __name__ == "__main__":`'
+    )
+    server: Server = load(options.target) if product is None else product.build(options)
+    stdio.release()
+    return server
+
+
+def _product(target: str) -> Any:
+    return import_module(PRODUCTS[target]) if target in PRODUCTS else None
+
+
+def _tap(options: argparse.Namespace, stack: ExitStack) -> Tap | None:
+    if options.wire_log is None:
+        return None
+    try:
+        return WireLog(stack.enter_context(open(options.wire_log, "ab", buffering=0)))
+    except OSError as error:
+        raise TargetError(f"cannot write the wire log: {error}") from None
