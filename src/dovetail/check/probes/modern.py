@@ -1,0 +1,215 @@
+"""2026-07-28: every request speaks for itself."""
+
+import json
+from typing import Any
+
+from dovetail.check.conversation import Message, code_of, written
+from dovetail.check.probes.capabilities import LISTS
+from dovetail.check.rules import Broken, NotApplicable, rule
+from dovetail.check.trial import Trial
+from dovetail.errors import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from dovetail.spec.meta import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    PROTOCOL_VERSION_KEY,
+    SUBSCRIPTION_ID_KEY,
+)
+
+E = "E"
+META = "2026-07-28, Base Protocol, Request Metadata"
+
+
+def without(frame: bytes, *keys: str) -> bytes:
+    message = json.loads(frame)
+    for key in keys:
+        del message["params"]["_meta"][key]
+    return written(message)
+
+
+@rule(
+    "discover",
+    "`server/discover` names the revisions, capabilities and server info.",
+    section="2026-07-28, Discovery",
+    fix="Implement server/discover; list the revisions you speak in supportedVersions.",
+    revisions=E,
+    covers=("S3",),
+)
+async def discover(t: Trial) -> None:
+    """Reads the result of `server/discover`."""
+    greeting = (await t.talk()).greeting
+    if t.revision.id not in (greeting.get("supportedVersions") or []):
+        raise Broken(f"supportedVersions is {greeting.get('supportedVersions')!r}")
+    if not isinstance(greeting.get("capabilities"), dict):
+        raise Broken(f"capabilities is {greeting.get('capabilities')!r}")
+
+
+@rule(
+    "meta-required",
+    "A request without one of the required `_meta` keys is answered with -32602.",
+    section=META,
+    fix="Require protocolVersion and clientCapabilities in the _meta of every request.",
+    revisions=E,
+    transports=("stdio", "ws"),
+    covers=("S5",),
+)
+async def meta_required(t: Trial) -> None:
+    """Sends a request without the capabilities."""
+    talk = await t.talk()
+    await t.refused(without(talk.frame("server/discover"), CLIENT_CAPABILITIES_KEY), INVALID_PARAMS)
+
+
+@rule(
+    "client-info-optional",
+    "A request without client info is served.",
+    section=META,
+    fix="Do not require clientInfo.",
+    revisions=E,
+    covers=("S7",),
+)
+async def client_info_optional(t: Trial) -> None:
+    """Sends a request without it."""
+    talk = await t.talk()
+    found = await t.reactions(without(talk.frame("server/discover"), CLIENT_INFO_KEY))
+    if not found or "result" not in found[0]:
+        raise Broken(f"it answered {str(found)[:200]}")
+
+
+@rule(
+    "version-unsupported",
+    "A revision the server does not serve is -32022, with what it serves and what was asked.",
+    section="2026-07-28, Versioning",
+    fix="Answer -32022 with data.supported and data.requested.",
+    revisions=E,
+    covers=("S4",),
+)
+async def version_unsupported(t: Trial) -> None:
+    """Sends a request of the revision v999.0.0."""
+    talk = await t.talk()
+    meta = {PROTOCOL_VERSION_KEY: "v999.0.0"}
+    answer = await talk.request("server/discover", {"_meta": meta})
+    if code_of(answer) != UNSUPPORTED_VERSION:
+        raise Broken(f"it answered {str(answer)[:200]}")
+    data = answer["error"].get("data")
+    if not isinstance(data, dict) or data.get("requested") != "v999.0.0":
+        raise Broken(f"data does not repeat the version asked for: {data!r}")
+    if t.revision.id not in (data.get("supported") or []):
+        raise Broken(f"data.supported is {data.get('supported')!r}")
+
+
+@rule(
+    "removed-methods",
+    "Methods that 2026-07-28 has no more are answered with -32601.",
+    section="2026-07-28, Changelog",
+    fix="Serve ping, logging/setLevel and resources/subscribe only in the handshake era.",
+    revisions=E,
+    covers=("X13",),
+)
+async def removed_methods(t: Trial) -> None:
+    """Sends them with the envelope of 2026-07-28."""
+    talk = await t.talk()
+    for method in ("ping", "logging/setLevel", "resources/subscribe"):
+        answer = await talk.request(method, {"level": "info", "uri": "x:y"})
+        if code_of(answer) != METHOD_NOT_FOUND:
+            raise Broken(f"{method} answered {str(answer)[:200]}")
+
+
+@rule(
+    "result-type",
+    "Every result says its `resultType`.",
+    section="2026-07-28, Base Protocol, Results",
+    fix='Put "resultType": "complete" into every result.',
+    revisions=E,
+    covers=("S10", "X33"),
+)
+async def result_type(t: Trial) -> None:
+    """Reads the results of discovery and of every list."""
+    talk = await t.talk()
+    for method, result in await _cacheable(t, talk):
+        if result.get("resultType") != "complete":
+            raise Broken(f"{method}: resultType is {result.get('resultType')!r}")
+
+
+@rule(
+    "cache-hints",
+    "Discovery, lists and resources say how long and for whom they may be kept.",
+    section="2026-07-28, Caching",
+    fix="Put ttlMs, at least 0, and cacheScope, public or private, into these results.",
+    revisions=E,
+    covers=("S41", "S42"),
+)
+async def cache_hints(t: Trial) -> None:
+    """Reads the results of discovery and of every list."""
+    talk = await t.talk()
+    for method, result in await _cacheable(t, talk):
+        ttl = result.get("ttlMs")
+        if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0:
+            raise Broken(f"{method}: ttlMs is {ttl!r}")
+        if result.get("cacheScope") not in ("public", "private"):
+            raise Broken(f"{method}: cacheScope is {result.get('cacheScope')!r}")
+
+
+async def _cacheable(t: Trial, talk: Any) -> list[tuple[str, Message]]:
+    found = [("server/discover", talk.greeting)]
+    for name, (method, _) in LISTS.items():
+        if name in talk.capabilities:
+            answer = await talk.request(method)
+            found.append((method, answer.get("result") or {}))
+    return found
+
+
+@rule(
+    "lists-stable",
+    "A list does not depend on the connection, nor on what was asked before.",
+    section="2026-07-28, Base Protocol, Statelessness",
+    fix="Build lists from the caller's authorization alone.",
+    revisions=E,
+    transports=("stdio", "ws"),
+    covers=("S14",),
+    once=True,
+)
+async def lists_stable(t: Trial) -> None:
+    """Asks for the first page of every list on two connections."""
+    first, second = await t.talk(), await t.fresh(greet=False)
+    for name, (method, key) in LISTS.items():
+        if name in first.capabilities:
+            one = (await first.request(method)).get("result", {}).get(key)
+            two = (await second.request(method)).get("result", {}).get(key)
+            if one != two:
+                raise Broken(f"{method} differs between two connections")
+
+
+@rule(
+    "listen",
+    "`subscriptions/listen` is acknowledged first, and everything on it is tagged.",
+    section="2026-07-28, Subscriptions",
+    fix="Send notifications/subscriptions/acknowledged first, with the subscriptionId in _meta.",
+    revisions=E,
+    transports=("stdio", "ws"),
+    covers=("S22", "S23", "S24"),
+)
+async def listen(t: Trial) -> None:
+    """Listens for changes of the tools, waits for the acknowledgement, and cancels."""
+    talk = await t.need("tools")
+    if not (talk.capabilities["tools"] or {}).get("listChanged"):
+        raise NotApplicable("the server does not declare tools.listChanged")
+    talk.take_events()
+    message = talk.write.message(
+        "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+    )
+    await talk.channel.send(written(message))
+    stray = await talk.settle()
+    if stray:
+        raise Broken(f"it was answered at once: {str(stray[0])[:200]}")
+    events = talk.take_events()
+    if not events or events[0]["method"] != "notifications/subscriptions/acknowledged":
+        raise Broken(f"the first thing on it is {str(events[:1])[:200]}")
+    for event in events:
+        meta = (event.get("params") or {}).get("_meta") or {}
+        if meta.get(SUBSCRIPTION_ID_KEY) != message["id"]:
+            raise Broken(f"{event['method']} is not tagged with the subscription {message['id']}")
+    cancel = {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": message["id"]},
+    }
+    await talk.provoke(written(cancel))

@@ -1,0 +1,1 @@
+"""Sentences of the contract that no program can see from outside, with the reason."""
