@@ -23,7 +23,6 @@ Level: TypeAlias = Literal["MUST", "SHOULD"]
 Probe: TypeAlias = Callable[[Any], Awaitable[None]]  # of a Trial
 
 REVISIONS = dict(zip("ABCDE", sorted(BY_ID), strict=True))
-EVERYWHERE = ("stdio", "http", "ws")
 
 
 class Broken(Exception):
@@ -34,20 +33,21 @@ class NotApplicable(Exception):
     """This server gives no occasion to try the rule; the text says why."""
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, kw_only=True):
     id: str
     text: str  # what the server does, in one sentence
     section: str  # where the specification says so
-    fix: str  # what its author changes
-    level: Level
-    should: str  # letters of revisions in which a MUST is only a SHOULD
-    revisions: str  # letters
-    transports: tuple[str, ...]
     covers: tuple[str, ...]  # ids of the requirements manifest that it tries
-    once: bool  # whether one revision tells all: what it tries is the same in every one
-    afterwards: bool  # whether it reads what the other rules left in the logs
-    probe: Probe | None
     how: str  # what the probe does; or why there is none
+    fix: str = ""  # what its author changes
+    level: Level = "MUST"
+    should: str = ""  # letters of revisions in which a MUST is only a SHOULD
+    revisions: str = "ABCDE"
+    transports: tuple[str, ...] = ("stdio", "http", "ws")
+    once: bool = False  # one revision tells all: what it tries is the same in every one
+    apart: bool = False  # once, and in conversations of its own, beside the other rules
+    afterwards: bool = False  # it reads what the other rules left in the logs
+    probe: Probe | None = None
 
     def level_in(self, letter: str) -> Level:
         return "SHOULD" if letter in self.should else self.level
@@ -59,74 +59,20 @@ class Rule(Struct, frozen=True):
 RULES: dict[str, Rule] = {}
 
 
-def rule(
-    id: str,
-    text: str,
-    *,
-    section: str,
-    fix: str,
-    level: Level = "MUST",
-    should: str = "",
-    revisions: str = "ABCDE",
-    transports: tuple[str, ...] = EVERYWHERE,
-    covers: tuple[str, ...] = (),
-    once: bool = False,
-    afterwards: bool = False,
-) -> Callable[[Probe], Probe]:
+def rule(id: str, text: str, **members: Any) -> Callable[[Probe], Probe]:
     """Make the decorated probe a rule; its docstring says what it does."""
 
     def register(probe: Probe) -> Probe:
         how = " ".join((probe.__doc__ or "").split())
-        _add(
-            Rule(
-                id,
-                text,
-                section,
-                fix,
-                level,
-                should,
-                revisions,
-                transports,
-                covers,
-                once,
-                afterwards,
-                probe,
-                how,
-            )
-        )
+        _add(Rule(id=id, text=text, how=how, probe=probe, **members))
         return probe
 
     return register
 
 
-def unseen(
-    id: str,
-    text: str,
-    *,
-    section: str,
-    why: str,
-    covers: tuple[str, ...],
-    revisions: str = "ABCDE",
-    transports: tuple[str, ...] = EVERYWHERE,
-) -> None:
+def unseen(id: str, text: str, *, why: str, **members: Any) -> None:
     """A sentence of the contract that cannot be seen from outside; ``why`` says the reason."""
-    _add(
-        Rule(
-            id,
-            text,
-            section,
-            "",
-            "MUST",
-            "",
-            revisions,
-            transports,
-            covers,
-            False,
-            False,
-            None,
-            why,
-        )
-    )
+    _add(Rule(id=id, text=text, how=why, **members))
 
 
 def _add(rule: Rule) -> None:

@@ -20,6 +20,8 @@ Outcome: TypeAlias = Literal["pass", "fail", "skip"]
 
 # Rules that one revision is enough for are tried in the first of these that is spoken.
 _PREFERENCE = "DECBA"
+# Servers started at the same time for rules that want one of their own.
+_AT_ONCE = 3
 # What a finding shows of the wire: the last frames before it.
 _EXCERPT = 6
 
@@ -115,49 +117,61 @@ async def _last_words(trial: Trial) -> str:
 
 
 def _plan(trial: Trial, letters: set[str]) -> list[Rule]:
-    """The rules for one revision; those that read the logs come last."""
+    """The rules for one revision."""
     own = trial.revision.letter
     chosen = []
     for rule in RULES.values():
         if rule.probe is None or not rule.applies(own, trial.transport):
             continue
         first = next(x for x in _PREFERENCE if x in letters and x in rule.revisions)
-        if not rule.once or first == own:
+        if not (rule.once or rule.apart) or first == own:
             chosen.append(rule)
-    return sorted(chosen, key=lambda rule: rule.afterwards)
+    return chosen
 
 
 async def _try_all(
     trial: Trial, rules: list[Rule], on_result: Callable[[Result], None]
 ) -> list[Result]:
-    results = []
-    for rule in rules:
-        result = await _try(trial, rule)
-        on_result(result)
-        results.append(result)
+    """Rules that share the conversation one after the other, those apart from it meanwhile."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def try_apart(rule: Rule) -> Result:
+        async with places:
+            own = Trial(trial.target, trial.revision)
+            try:
+                return await _try(own, rule, on_result)
+            finally:
+                trial.logs += own.logs
+                await own.close()
+
+    apart = [asyncio.create_task(try_apart(rule)) for rule in rules if rule.apart]
+    shared = [rule for rule in rules if not rule.apart and not rule.afterwards]
+    results = [await _try(trial, rule, on_result) for rule in shared]
+    results += await asyncio.gather(*apart)
+    results += [await _try(trial, rule, on_result) for rule in rules if rule.afterwards]
     return results
 
 
-async def _try(trial: Trial, rule: Rule) -> Result:
-    level = rule.level_in(trial.revision.letter)
-    before = [(log, len(log)) for log in trial.logs]
+async def _try(trial: Trial, rule: Rule, on_result: Callable[[Result], None]) -> Result:
+    result = await _judge(trial, rule)
+    on_result(result)
+    return result
+
+
+async def _judge(trial: Trial, rule: Rule) -> Result:
+    revision, level = trial.revision.id, rule.level_in(trial.revision.letter)
+    before = {id(log): len(log) for log in trial.logs}
     assert rule.probe is not None
     try:
         await rule.probe(trial)
     except NotApplicable as reason:
-        return Result(rule, trial.revision.id, "skip", level, str(reason))
+        return Result(rule, revision, "skip", level, str(reason))
     except (Broken, Closed) as broken:
-        wire = _wire(trial, before)
-        await _recover(trial)
-        return Result(rule, trial.revision.id, "fail", level, str(broken), wire)
-    return Result(rule, trial.revision.id, "pass", level)
-
-
-def _wire(trial: Trial, before: list[tuple[list[Entry], int]]) -> tuple[Entry, ...]:
-    """The last frames of this rule, in whichever conversation it held."""
-    known = {id(log): length for log, length in before}
-    new = [entry for log in trial.logs for entry in log[known.get(id(log), 0) :]]
-    return tuple(new[-_EXCERPT:])
+        new = [entry for log in trial.logs for entry in log[before.get(id(log), 0) :]]
+        if not rule.apart:
+            await _recover(trial)
+        return Result(rule, revision, "fail", level, str(broken), tuple(new[-_EXCERPT:]))
+    return Result(rule, revision, "pass", level)
 
 
 async def _recover(trial: Trial) -> None:

@@ -57,7 +57,7 @@ async def version_same(t: Trial) -> None:
     fix="Answer with your newest revision; never repeat a version you do not know.",
     revisions=HANDSHAKE,
     covers=("S2", "R002-11"),
-    once=True,
+    apart=True,
 )
 async def version_unknown(t: Trial) -> None:
     """Offers 1999-01-01 in a new conversation."""
@@ -78,7 +78,7 @@ async def version_unknown(t: Trial) -> None:
     level="SHOULD",
     revisions=HANDSHAKE,
     covers=("R002-7",),
-    once=True,
+    apart=True,
 )
 async def initialize_params(t: Trial) -> None:
     """Sends `initialize` without params, then without a version, in a new conversation."""
@@ -98,7 +98,7 @@ async def initialize_params(t: Trial) -> None:
     revisions=HANDSHAKE,
     transports=("stdio", "ws"),
     covers=("R000-9", "D-before-initialize"),
-    once=True,
+    apart=True,
 )
 async def before_initialize(t: Trial) -> None:
     """Asks for a list in a new conversation, without a handshake."""
@@ -120,7 +120,7 @@ async def before_initialize(t: Trial) -> None:
     revisions=HANDSHAKE,
     transports=("stdio", "ws"),
     covers=("X20",),
-    once=True,
+    apart=True,
 )
 async def ping_early(t: Trial) -> None:
     """Pings between the answer to `initialize` and `notifications/initialized`."""
@@ -156,7 +156,7 @@ async def ping(t: Trial) -> None:
     revisions=HANDSHAKE,
     transports=("stdio", "ws"),
     covers=("R000-2",),
-    once=True,
+    apart=True,
 )
 async def initialize_twice(t: Trial) -> None:
     """Sends `initialize` again in a conversation that has been opened."""
@@ -175,7 +175,7 @@ async def initialize_twice(t: Trial) -> None:
     revisions=HANDSHAKE,
     transports=("stdio", "ws"),
     covers=("R002-10", "D-quiet-start"),
-    once=True,
+    apart=True,
 )
 async def quiet_start(t: Trial) -> None:
     """Opens a conversation but does not finish the handshake, and listens."""

@@ -165,7 +165,7 @@ async def _cacheable(t: Trial, talk: Any) -> list[tuple[str, Message]]:
     revisions=E,
     transports=("stdio", "ws"),
     covers=("S14",),
-    once=True,
+    apart=True,
 )
 async def lists_stable(t: Trial) -> None:
     """Asks for the first page of every list on two connections."""

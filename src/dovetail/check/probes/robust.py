@@ -19,7 +19,7 @@ DEEP = 20_000
 )
 async def survives_nonsense(t: Trial) -> None:
     """Sends numbers, strings, empty objects, nulls and odd bytes, then an ordinary request."""
-    talk = await t.fresh()
+    talk = await t.talk()
     for frame in (b"1", b'"text"', b"null", b"{}", b"[]", b"[1,2]", b"\x00", b"{{{{", b"[[[["):
         try:
             await talk.provoke(frame)
@@ -39,7 +39,7 @@ async def survives_nonsense(t: Trial) -> None:
 )
 async def survives_oversize(t: Trial) -> None:
     """Sends an ordinary request with 8 MiB in a member nobody reads."""
-    talk = await t.fresh()
+    talk = await t.talk()
     message = talk.harmless()
     message["unread"] = "x" * BIG
     await talk.channel.send(written(message))
@@ -57,7 +57,7 @@ async def survives_oversize(t: Trial) -> None:
 )
 async def survives_nesting(t: Trial) -> None:
     """Sends an ordinary request with 20,000 brackets in its params."""
-    talk = await t.fresh()
+    talk = await t.talk()
     frame = talk.frame("no/such/method", {"x": "deep"})
     deep = b"[" * DEEP + b"]" * DEEP
     await talk.provoke(frame.replace(b'"deep"', deep))
@@ -74,7 +74,7 @@ async def survives_nesting(t: Trial) -> None:
 )
 async def answers_all(t: Trial) -> None:
     """Sends two hundred requests without waiting, half of them for unknown methods."""
-    talk: StreamConversation = await t.fresh()
+    talk: StreamConversation = await t.talk()
     ids = [f"many-{number}" for number in range(MANY)]
     for number, id in enumerate(ids):
         message = talk.harmless() if number % 2 else talk.write.message("no/such/method")
@@ -108,7 +108,7 @@ async def answers_all(t: Trial) -> None:
 )
 async def duplicate_id(t: Trial) -> None:
     """Sends two requests under one id in one write."""
-    talk: StreamConversation = await t.fresh()
+    talk: StreamConversation = await t.talk()
     message = talk.harmless() | {"id": "same"}
     await talk.channel.send(written(message))
     await talk.channel.send(written(message))

@@ -22,7 +22,7 @@ PATIENCE_END = 5.0  # how long a server may take to end
 )
 async def line_split(t: Trial) -> None:
     """Writes a request in pieces of seven bytes, and three requests in one write."""
-    talk: StreamConversation = await t.fresh()
+    talk: StreamConversation = await t.talk()
     channel = _stdio(talk)
     frame = written(talk.harmless() | {"id": "split"})
     await channel.write(frame[:7], frame)
@@ -44,7 +44,7 @@ async def line_split(t: Trial) -> None:
     level="SHOULD",
     transports=STDIO,
     covers=("R002-13",),
-    once=True,
+    apart=True,
 )
 async def end_of_input(t: Trial) -> None:
     """Closes the server's stdin and waits five seconds."""
@@ -62,7 +62,7 @@ async def end_of_input(t: Trial) -> None:
     level="SHOULD",
     transports=STDIO,
     covers=("R002-13",),
-    once=True,
+    apart=True,
 )
 async def sigterm(t: Trial) -> None:
     """Sends SIGTERM and waits five seconds."""
@@ -80,7 +80,7 @@ async def sigterm(t: Trial) -> None:
     level="SHOULD",
     transports=STDIO,
     covers=("R002-13",),
-    once=True,
+    apart=True,
 )
 async def no_orphans(t: Trial) -> None:
     """Closes stdin, waits for the end, and looks for processes of its group."""
@@ -98,7 +98,7 @@ async def no_orphans(t: Trial) -> None:
     level="SHOULD",
     transports=STDIO,
     covers=("R001-14",),
-    once=True,
+    apart=True,
 )
 async def answers_before_end(t: Trial) -> None:
     """Sends a request and closes stdin at once, as `echo ... | server` does."""
