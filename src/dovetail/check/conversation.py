@@ -19,6 +19,7 @@ __all__ = [
     "Message",
     "StreamConversation",
     "code_of",
+    "is_answer",
     "messages",
     "written",
 ]
@@ -168,7 +169,7 @@ class StreamConversation:
         async with _deadline(self.patience, f"no answer to request {id!r}"):
             while True:
                 for message in await self._next():
-                    if _answers(message, id):
+                    if is_answer(message, id):
                         return message
                     self._sort(message)
 
@@ -227,7 +228,7 @@ def messages(frame: bytes) -> list[Message]:
     ]
 
 
-def _answers(message: Message, id: Any) -> bool:
+def is_answer(message: Message, id: Any) -> bool:
     found = message.get("id")
     return "method" not in message and found == id and type(found) is type(id)
 

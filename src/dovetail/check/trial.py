@@ -5,6 +5,7 @@ from typing import Any
 
 from dovetail.check.channel import Entry
 from dovetail.check.conversation import Conversation, Message, StreamConversation, code_of
+from dovetail.check.http import HttpConversation
 from dovetail.check.rules import Broken, NotApplicable
 from dovetail.check.target import Target
 from dovetail.spec.revisions import Revision
@@ -92,8 +93,10 @@ class Trial:
     async def refused(self, frame: bytes, *codes: int) -> Message:
         """Send what must be refused; the error that came, which must have one of the codes."""
         found = await self.reactions(frame)
+        if not found and self._refused_by_status():
+            return {}
         if not found:
-            raise Broken("nothing came back, so a client would wait for ever")
+            raise Broken(f"nothing came back{self._status()}, so a client would wait for ever")
         error = found[0]
         if code_of(error) is None:
             raise Broken("it was served as if it were right")
@@ -104,8 +107,17 @@ class Trial:
 
     async def ignored(self, frame: bytes) -> None:
         """Send what must not be answered."""
-        if found := await (await self.talk()).provoke(frame):
+        found = await (await self.talk()).provoke(frame)
+        if found and not self._refused_by_status():
             raise Broken(f"it was answered: {str(found[0])[:200]}")
+
+    def _refused_by_status(self) -> bool:
+        """Over HTTP an error status is an answer, with or without a message."""
+        return isinstance(self._shared, HttpConversation) and self._shared.last_status >= 400
+
+    def _status(self) -> str:
+        over_http = isinstance(self._shared, HttpConversation)
+        return f" but status {self._shared.last_status}" if over_http else ""  # type: ignore[union-attr]
 
 
 async def read_list(talk: Any, method: str, key: str) -> list[Message]:

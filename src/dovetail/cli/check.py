@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dovetail.check.http import HttpTarget
 from dovetail.check.report.files import as_baseline, as_json, as_junit, read_baseline
 from dovetail.check.report.findings import verdict
 from dovetail.check.report.page import as_html
@@ -21,7 +22,19 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.add_argument("server", nargs="*", metavar="-- COMMAND", help="the command of a server")
+    parser.add_argument(
+        "server",
+        nargs="*",
+        metavar="URL | -- COMMAND",
+        help="where a server is, or how to start it",
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME: VALUE",
+        help="sent with every request",
+    )
     parser.add_argument(
         "--revision", action="append", choices=sorted(BY_ID), help="only this one (may be repeated)"
     )
@@ -76,7 +89,17 @@ def _target(options: argparse.Namespace) -> Target:
     if not options.server:
         raise TargetError("name a server: dovetail check -- COMMAND ...")
     calls = dict(_call(written) for written in options.call)
+    if len(options.server) == 1 and options.server[0].startswith(("http://", "https://")):
+        headers = dict(_header(written) for written in options.header)
+        return HttpTarget(options.server[0], calls, options.timeout, headers)
     return StdioTarget(options.server, calls, options.timeout)
+
+
+def _header(written: str) -> tuple[str, str]:
+    name, colon, value = written.partition(":")
+    if not colon:
+        raise TargetError(f"--header {written}: write it as NAME: VALUE")
+    return name.strip(), value.strip()
 
 
 def _call(written: str) -> tuple[str, dict[str, Any]]:

@@ -16,41 +16,6 @@ def offer(version: Any) -> dict[str, Any]:
 
 
 @rule(
-    "initialize-result",
-    "`initialize` is answered with a revision, capabilities and server info.",
-    section=LIFECYCLE,
-    fix="Return protocolVersion, capabilities and serverInfo with name and version.",
-    revisions=HANDSHAKE,
-    covers=("S1", "R002-8", "R000-3"),
-)
-async def initialize_result(t: Trial) -> None:
-    """Reads the result of the handshake."""
-    greeting = (await t.talk()).greeting
-    missing = {"protocolVersion", "capabilities", "serverInfo"} - greeting.keys()
-    if missing:
-        raise Broken(f"the result lacks {', '.join(sorted(missing))}")
-    info = greeting["serverInfo"]
-    if not isinstance(info, dict) or not {"name", "version"} <= info.keys():
-        raise Broken(f"serverInfo is {info!r}")
-
-
-@rule(
-    "version-same",
-    "A revision that the server speaks is answered with itself.",
-    section="Lifecycle, Version Negotiation",
-    fix="Answer the revision the client asked for whenever you can speak it.",
-    revisions=HANDSHAKE,
-    covers=("S2", "R002-11", "R000-10"),
-)
-async def version_same(t: Trial) -> None:
-    """Compares the revision answered with the one asked for. A revision is only tried in full
-    where the server agreed to it, so a difference here means that it changed its mind."""
-    found = (await t.talk()).greeting.get("protocolVersion")
-    if found != t.revision.id:
-        raise Broken(f"asked for {t.revision.id}, the server now answers {found!r}")
-
-
-@rule(
     "version-unknown",
     "A revision that the server does not know is answered with one that it speaks.",
     section="Lifecycle, Version Negotiation",

@@ -1,9 +1,8 @@
 """2026-07-28: every request speaks for itself."""
 
 import json
-from typing import Any
 
-from dovetail.check.conversation import Message, code_of, written
+from dovetail.check.conversation import code_of, written
 from dovetail.check.probes.capabilities import LISTS
 from dovetail.check.rules import Broken, NotApplicable, rule
 from dovetail.check.trial import Trial
@@ -80,6 +79,7 @@ async def client_info_optional(t: Trial) -> None:
     section="2026-07-28, Versioning",
     fix="Answer -32022 with data.supported and data.requested.",
     revisions=E,
+    transports=("stdio", "ws"),
     covers=("S4",),
 )
 async def version_unsupported(t: Trial) -> None:
@@ -114,47 +114,30 @@ async def removed_methods(t: Trial) -> None:
 
 
 @rule(
-    "result-type",
-    "Every result says its `resultType`.",
-    section="2026-07-28, Base Protocol, Results",
-    fix='Put "resultType": "complete" into every result.',
-    revisions=E,
-    covers=("S10", "X33"),
-)
-async def result_type(t: Trial) -> None:
-    """Reads the results of discovery and of every list."""
-    talk = await t.talk()
-    for method, result in await _cacheable(t, talk):
-        if result.get("resultType") != "complete":
-            raise Broken(f"{method}: resultType is {result.get('resultType')!r}")
-
-
-@rule(
-    "cache-hints",
-    "Discovery, lists and resources say how long and for whom they may be kept.",
+    "cache-scope",
+    "All pages of one list have the same cacheScope.",
     section="2026-07-28, Caching",
-    fix="Put ttlMs, at least 0, and cacheScope, public or private, into these results.",
+    fix="Choose the scope for the list, not for the page.",
     revisions=E,
     covers=("S41", "S42"),
 )
-async def cache_hints(t: Trial) -> None:
-    """Reads the results of discovery and of every list."""
+async def cache_scope(t: Trial) -> None:
+    """Reads the first two pages of every list that has two."""
     talk = await t.talk()
-    for method, result in await _cacheable(t, talk):
-        ttl = result.get("ttlMs")
-        if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0:
-            raise Broken(f"{method}: ttlMs is {ttl!r}")
-        if result.get("cacheScope") not in ("public", "private"):
-            raise Broken(f"{method}: cacheScope is {result.get('cacheScope')!r}")
-
-
-async def _cacheable(t: Trial, talk: Any) -> list[tuple[str, Message]]:
-    found = [("server/discover", talk.greeting)]
+    tried = False
     for name, (method, _) in LISTS.items():
-        if name in talk.capabilities:
-            answer = await talk.request(method)
-            found.append((method, answer.get("result") or {}))
-    return found
+        if name not in talk.capabilities:
+            continue
+        first = (await talk.request(method)).get("result") or {}
+        if "nextCursor" not in first:
+            continue
+        tried = True
+        second = await talk.request(method, {"cursor": first["nextCursor"]})
+        scopes = first.get("cacheScope"), second.get("result", {}).get("cacheScope")
+        if scopes[0] != scopes[1]:
+            raise Broken(f"{method}: {scopes[0]} on the first page, {scopes[1]} on the second")
+    if not tried:
+        raise NotApplicable("every list fits on one page")
 
 
 @rule(
