@@ -174,7 +174,7 @@ def drop_broken_json(keeper: Keeper, line: bytes, message: Any) -> bool:
 
 @incoming("not-utf8")
 def mend_bad_bytes(keeper: Keeper, line: bytes, message: Any) -> bool:
-    return b"\xff" in line and keeper.answer("utf", result={})
+    return b"\xff" in line and keeper.answer("utf", error={"code": -32603, "message": "what?"})
 
 
 @incoming("jsonrpc-member")
@@ -292,19 +292,9 @@ def no_early_ping(keeper: Keeper, line: bytes, message: Any) -> bool:
     if isinstance(message, dict) and message.get("method") == "notifications/initialized":
         keeper.memory["ready"] = True
     early = isinstance(message, dict) and message.get("method") == "ping"
-    if early and "ready" not in keeper.memory:
+    if early and not is_modern(message) and "ready" not in keeper.memory:
         return keeper.answer(message["id"], error={"code": -32600, "message": "too early"})
     return False
-
-
-@outgoing("ping")
-def chatty_ping(keeper: Keeper, message: Message) -> Message:
-    result = result_of(keeper, message, "ping")
-    if result == {} and message["id"] not in ("split", "same"):
-        keeper.memory["pings"] = keeper.memory.get("pings", 0) + 1
-        result["_meta"] = {}
-        result["pong"] = True
-    return message
 
 
 @incoming("initialize-twice")
@@ -409,7 +399,7 @@ def odd_name(keeper: Keeper, message: Message) -> Message:
     for tool in (result_of(keeper, message, "tools/list") or {}).get("tools", []):
         if tool["name"] == "square":
             tool["name"] = "square root"
-            tool["annotations"] = {}
+            tool.pop("annotations", None)
     return message
 
 
@@ -478,18 +468,13 @@ def any_arguments(keeper: Keeper, line: bytes, message: Any) -> bool:
 
 
 @outgoing("progress-order")
-def backwards(keeper: Keeper, message: Message) -> Message:
+def standing_still(keeper: Keeper, message: Message) -> Message:
     if message.get("method") == "notifications/progress":
-        message["params"]["progress"] = 4 - message["params"]["progress"]
+        keeper.say(json.dumps(message))
     return message
 
 
 # -- 2026-07-28 ----------------------------------------------------------------------------
-
-
-@outgoing("discover")
-def hide_capabilities(keeper: Keeper, message: Message) -> Message:
-    return message
 
 
 @incoming("meta-required")
@@ -524,7 +509,7 @@ def refuse_version_oddly(keeper: Keeper, message: Message) -> Message:
 @incoming("removed-methods")
 def old_ping(keeper: Keeper, line: bytes, message: Any) -> bool:
     if is_modern(message) and message["method"] == "ping":
-        return keeper.answer(message["id"], result={"resultType": "complete"})
+        return keeper.answer(message["id"], error={"code": -32600, "message": "no more"})
     return False
 
 
@@ -617,7 +602,7 @@ def extra_member(keeper: Keeper, message: Message) -> Message:
     return message
 
 
-@outgoing("asked-answers")
+@outgoing("answered-once")
 def answers_twice(keeper: Keeper, message: Message) -> Message:
     if result_of(keeper, message, "prompts/get") and "twice" not in keeper.memory:
         keeper.memory["twice"] = True
@@ -634,11 +619,9 @@ def asks(keeper: Keeper, message: Message) -> Message:
 
 @outgoing("codes")
 def reserved_code(keeper: Keeper, message: Message) -> Message:
-    if (
-        method_of(keeper, message) == "tools/call"
-        and message.get("error", {}).get("code") == -32602
-    ):
-        message["error"]["code"] = -32050
+    error = message.get("error") or {}
+    if method_of(keeper, message) == "tools/call" and "Unknown tool" not in str(error.get("data")):
+        error["code"] = -32050
     return message
 
 
@@ -664,7 +647,7 @@ async def main(rule: str | None) -> None:
         if rule == "end-of-input":
             await asyncio.Event().wait()
         if rule == "no-orphans":
-            subprocess.Popen(["sleep", "30"], stdin=-3, stdout=-3, stderr=-3)
+            subprocess.Popen(["sleep", "30"], stdin=-3, stdout=-3, stderr=-3)  # noqa: ASYNC220
         keeper.connection.end_of_input()
         await keeper.connection.ended
         await keeper.connection.close()

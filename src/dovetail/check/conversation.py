@@ -133,6 +133,7 @@ class StreamConversation:
         self.write = Writer(revision)
         self._events: list[Message] = []
         self._stray: list[Message] = []  # answers nobody waited for
+        self._answered: set[Any] = set()
 
     @property
     def log(self) -> list[Entry]:
@@ -170,6 +171,7 @@ class StreamConversation:
             while True:
                 for message in await self._next():
                     if is_answer(message, id):
+                        self._answered.add(id)
                         return message
                     self._sort(message)
 
@@ -204,7 +206,10 @@ class StreamConversation:
         return [] if frame is None else messages(frame)
 
     def _sort(self, message: Message) -> None:
-        (self._events if "method" in message else self._stray).append(message)
+        if "method" in message:
+            self._events.append(message)
+        elif not _hashable(message.get("id")) or message.get("id") not in self._answered:
+            self._stray.append(message)  # a second answer is no answer to what comes now
 
     def take_events(self) -> list[Message]:
         events, self._events = self._events, []
@@ -231,6 +236,10 @@ def messages(frame: bytes) -> list[Message]:
 def is_answer(message: Message, id: Any) -> bool:
     found = message.get("id")
     return "method" not in message and found == id and type(found) is type(id)
+
+
+def _hashable(id: Any) -> bool:
+    return isinstance(id, int | str)
 
 
 class _deadline:

@@ -131,7 +131,7 @@ async def structured_output(t: Trial) -> None:
         if "outputSchema" not in tool:
             continue
         answer = await talk.request("tools/call", {"name": tool["name"], "arguments": arguments})
-        result = answer.get("result", {})
+        result = answer.get("result") or {"isError": True}
         if result.get("isError") or result.get("resultType", "complete") != "complete":
             continue
         tried = True

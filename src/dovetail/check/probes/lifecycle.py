@@ -97,22 +97,6 @@ async def ping_early(t: Trial) -> None:
 
 
 @rule(
-    "ping",
-    "`ping` is answered with an empty result.",
-    section="Utilities, Ping",
-    fix="Answer with {}.",
-    revisions=HANDSHAKE,
-    covers=("X20",),
-)
-async def ping(t: Trial) -> None:
-    """Pings."""
-    answer = await (await t.talk()).request("ping")
-    result = answer.get("result")
-    if not isinstance(result, dict) or set(result) - {"_meta"}:
-        raise Broken(f"it answered {str(answer)[:200]}")
-
-
-@rule(
     "initialize-twice",
     "A second `initialize` is refused with -32600.",
     section="Lifecycle, Initialization",

@@ -26,23 +26,6 @@ def without(frame: bytes, *keys: str) -> bytes:
 
 
 @rule(
-    "discover",
-    "`server/discover` names the revisions, capabilities and server info.",
-    section="2026-07-28, Discovery",
-    fix="Implement server/discover; list the revisions you speak in supportedVersions.",
-    revisions=E,
-    covers=("S3",),
-)
-async def discover(t: Trial) -> None:
-    """Reads the result of `server/discover`."""
-    greeting = (await t.talk()).greeting
-    if t.revision.id not in (greeting.get("supportedVersions") or []):
-        raise Broken(f"supportedVersions is {greeting.get('supportedVersions')!r}")
-    if not isinstance(greeting.get("capabilities"), dict):
-        raise Broken(f"capabilities is {greeting.get('capabilities')!r}")
-
-
-@rule(
     "meta-required",
     "A request without one of the required `_meta` keys is answered with -32602.",
     section=META,
@@ -80,7 +63,7 @@ async def client_info_optional(t: Trial) -> None:
     fix="Answer -32022 with data.supported and data.requested.",
     revisions=E,
     transports=("stdio", "ws"),
-    covers=("S4",),
+    covers=("S3", "S4"),
 )
 async def version_unsupported(t: Trial) -> None:
     """Sends a request of the revision v999.0.0."""
