@@ -39,7 +39,7 @@ def add_tools(server: Server) -> None:
         """The time, which stands still here."""
         return {"hour": 12}
 
-    @server.tool(read_only=True)
+    @server.tool(read_only=True, task="optional")
     async def steps(*, ctx: Context) -> str:
         """Reports progress."""
         for done in (1, 2, 3):
@@ -623,6 +623,18 @@ def reserved_code(keeper: Keeper, message: Message) -> Message:
     if method_of(keeper, message) == "tools/call" and "Unknown tool" not in str(error.get("data")):
         error["code"] = -32050
     return message
+
+
+@outgoing("logs-asked")
+def logs_unasked(keeper: Keeper, message: Message) -> Message:
+    if "cacheScope" in (result_of(keeper, message, "prompts/list") or {}):
+        note = {"method": "notifications/message", "params": {"level": "info", "data": "listed"}}
+        keeper.say(json.dumps({"jsonrpc": "2.0", **note}))
+    return message
+
+
+INCOMING["subscribe-works"] = refuse_oddly(b'"zoo://', "resources/subscribe")
+INCOMING["tasks-unknown"] = refuse_oddly(b'"no-such-task"', "tasks/get")
 
 
 # Breaches of the process rather than of a message.

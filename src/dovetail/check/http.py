@@ -264,8 +264,12 @@ class _Exchange:
         for event in self._events.feed(data):
             if event.id is not None:
                 self._reply.event_ids.append(event.id)
+            if not event.data:
+                continue
             found = self._received(event.data.encode())
             self._reply.messages += found
             if any(self._done(message) for message in found):
                 return True
+        if not self._reply.event_ids and self._events.last_id is not None:
+            self._reply.event_ids.append(self._events.last_id)  # of the event that primes a stream
         return False

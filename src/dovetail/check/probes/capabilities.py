@@ -4,6 +4,7 @@ from dovetail.check.conversation import code_of
 from dovetail.check.rules import Broken, NotApplicable, rule
 from dovetail.check.trial import Trial
 from dovetail.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from dovetail.spec.meta import CLIENT_CAPABILITIES_KEY, TASKS_EXTENSION
 
 LISTS = {
     "tools": ("tools/list", "tools"),
@@ -107,6 +108,51 @@ async def completion_works(t: Trial) -> None:
                 return
     if not asked:
         raise NotApplicable("no prompt has an argument")
+
+
+@rule(
+    "subscribe-works",
+    "A server that declares resources.subscribe takes subscriptions and gives them up.",
+    section="Server Features, Resources, Subscriptions",
+    fix="Answer resources/subscribe and resources/unsubscribe with an empty result.",
+    revisions="ABCD",
+    covers=("R002-17",),
+)
+async def subscribe_works(t: Trial) -> None:
+    """Subscribes to the first resource, and unsubscribes."""
+    talk = await t.need("resources")
+    if not (talk.capabilities["resources"] or {}).get("subscribe"):
+        raise NotApplicable("the server does not declare resources.subscribe")
+    resources = await t.items("resources/list", "resources")
+    if not resources:
+        raise NotApplicable("the server lists no resource")
+    for method in ("resources/subscribe", "resources/unsubscribe"):
+        answer = await talk.request(method, {"uri": resources[0]["uri"]})
+        if "result" not in answer:
+            raise Broken(f"{method}: {str(answer)[:200]}")
+
+
+@rule(
+    "tasks-unknown",
+    "A task that does not exist is answered with -32602.",
+    section="2025-11-25, Tasks; 2026-07-28, Tasks Extension",
+    fix="Answer tasks/get and tasks/cancel for an unknown id with -32602.",
+    revisions="DE",
+    covers=("S93", "S95", "S102", "S103", "R002-18"),
+)
+async def tasks_unknown(t: Trial) -> None:
+    """Gets and cancels a task nobody made, as a client that declares tasks."""
+    talk = await t.talk()
+    declared = talk.capabilities.get("extensions") if t.revision.modern else talk.capabilities
+    if (TASKS_EXTENSION if t.revision.modern else "tasks") not in (declared or {}):
+        raise NotApplicable("the server does not declare tasks")
+    params: dict[str, object] = {"taskId": "no-such-task"}
+    if t.revision.modern:
+        params["_meta"] = {CLIENT_CAPABILITIES_KEY: {"extensions": {TASKS_EXTENSION: {}}}}
+    for method in ("tasks/get", "tasks/cancel"):
+        answer = await talk.request(method, params)
+        if code_of(answer) != INVALID_PARAMS:
+            raise Broken(f"{method} answered {str(answer)[:200]}")
 
 
 @rule(

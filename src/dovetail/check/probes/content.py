@@ -84,7 +84,7 @@ async def callable_tools(t: Trial) -> list[tuple[Message, Message]]:
     for tool in await t.tools():
         if tool["name"] in t.target.calls:
             found.append((tool, t.target.calls[tool["name"]]))
-        elif _only_reads(tool) and not (tool.get("inputSchema") or {}).get("required"):
+        elif only_reads(tool) and not (tool.get("inputSchema") or {}).get("required"):
             found.append((tool, {}))
     if not found:
         raise NotApplicable(
@@ -93,7 +93,7 @@ async def callable_tools(t: Trial) -> list[tuple[Message, Message]]:
     return found[:MAX_READ]
 
 
-def _only_reads(tool: Message) -> bool:
+def only_reads(tool: Message) -> bool:
     return (tool.get("annotations") or {}).get("readOnlyHint") is True
 
 
@@ -155,7 +155,7 @@ async def argument_check(t: Trial) -> None:
     talk = await t.need("tools")
     tried = False
     for tool in (await t.tools())[:MAX_READ]:
-        if not _only_reads(tool) and tool["name"] not in t.target.calls:
+        if not only_reads(tool) and tool["name"] not in t.target.calls:
             continue
         if not (tool.get("inputSchema") or {}).get("required"):
             continue

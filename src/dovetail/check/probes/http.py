@@ -5,6 +5,7 @@ import re
 
 from dovetail.check.conversation import Message, code_of, is_answer
 from dovetail.check.http import HttpConversation, Reply
+from dovetail.check.probes.content import only_reads
 from dovetail.check.probes.envelope import harmless
 from dovetail.check.rules import Broken, NotApplicable, rule
 from dovetail.check.trial import Trial
@@ -361,3 +362,114 @@ async def http_no_session(t: Trial) -> None:
     reply = await talk.post(talk.write.message("server/discover"))
     if "mcp-session-id" in reply.headers:
         raise Broken(f"it gave the session id {reply.headers['mcp-session-id']!r}")
+
+
+@rule(
+    "http-header-case",
+    "Header names are compared without regard to case.",
+    section="2026-07-28, Transports, Streamable HTTP",
+    fix="Turn header names into lower case before you look for them.",
+    revisions="E",
+    transports=HTTP,
+    covers=("X41",),
+)
+async def http_header_case(t: Trial) -> None:
+    """Posts an ordinary request with header names in capitals."""
+    talk = await http(t)
+    message = talk.write.message("server/discover")
+    plain = talk.headers_for(message)
+    capitals = {name.upper(): value for name, value in plain.items()}
+    none: dict[str, str | None] = dict.fromkeys(plain)
+    expect(await talk.post(message, none | capitals), 200)
+
+
+@rule(
+    "http-no-version",
+    "A request of 2026-07-28 without the version header is refused.",
+    section="2026-07-28, Transports, Streamable HTTP, Protocol Version Header",
+    fix="Answer 400 where MCP-Protocol-Version is missing.",
+    revisions="E",
+    transports=HTTP,
+    covers=("S61",),
+)
+async def http_no_version(t: Trial) -> None:
+    """Posts an ordinary request without it."""
+    talk = await http(t)
+    message = talk.write.message("server/discover")
+    reply = await talk.post(message, {"mcp-protocol-version": None})
+    if reply.status < 400:
+        raise Broken(f"it was served with status {reply.status}")
+
+
+@rule(
+    "http-param-header",
+    "An argument with `x-mcp-header` must come in its header as well.",
+    section="2026-07-28, Transports, Streamable HTTP, Custom Headers",
+    fix="Compare Mcp-Param-* with the arguments; answer 400 with -32020 where one is missing.",
+    revisions="E",
+    transports=HTTP,
+    covers=("S63",),
+)
+async def http_param_header(t: Trial) -> None:
+    """Calls a read-only tool with such an argument, without the header."""
+    talk = await http(t)
+    for tool in await t.tools():
+        schema = tool.get("inputSchema") or {}
+        for name, node in (schema.get("properties") or {}).items():
+            if "x-mcp-header" in node and only_reads(tool):
+                sample = {"string": "x", "integer": 1, "boolean": True}.get(node.get("type"))
+                params = {"name": tool["name"], "arguments": {name: sample}}
+                reply = await talk.post(talk.write.message("tools/call", params))
+                expect_error(reply, 400, HEADER_MISMATCH)
+                return
+    raise NotApplicable("no read-only tool has an argument with x-mcp-header")
+
+
+@rule(
+    "http-unauthorized",
+    "Without a token the answer is 401, and it shows where to get one.",
+    section="Authorization",
+    fix="Answer 401 with WWW-Authenticate: Bearer, and name resource_metadata in it.",
+    revisions="BCDE",
+    transports=HTTP,
+    covers=("S65", "S67", "S68"),
+    once=True,
+)
+async def http_unauthorized(t: Trial) -> None:
+    """Posts an ordinary request without the token that the user gave."""
+    talk = await http(t)
+    token = next((n for n in talk.target.headers if n.lower() == "authorization"), None)
+    if token is None:
+        raise NotApplicable("no token was given with --header 'Authorization: ...'")
+    reply = await talk.post(talk.write.message(harmless(t)), {token: None})
+    expect(reply, 401)
+    if not reply.headers.get("www-authenticate", "").lower().startswith("bearer"):
+        raise Broken(f"WWW-Authenticate is {reply.headers.get('www-authenticate')!r}")
+
+
+@rule(
+    "http-resume",
+    "A stream whose events have ids can be resumed with GET and Last-Event-ID.",
+    section=f"{STREAMABLE}, Resumability and Redelivery",
+    fix="Keep what a stream carried for a while, and send what came after the id.",
+    level="SHOULD",
+    revisions=SESSIONS,
+    transports=HTTP,
+    covers=("R002-26",),
+)
+async def http_resume(t: Trial) -> None:
+    """Posts a request, and asks for what came after the first event of its stream."""
+    talk = await http(t)
+    message = talk.write.message("ping")
+    reply = await talk.post(message)
+    if not reply.event_ids:
+        raise NotApplicable("the server gives its events no ids")
+    if len(reply.event_ids) < 2 and reply.messages:
+        raise NotApplicable("the answer is the first event of its stream")
+    headers = talk.headers_for({}) | {
+        "accept": "text/event-stream",
+        "last-event-id": reply.event_ids[0],
+    }
+    again = await talk.exchange("GET", headers, id=message["id"])
+    if not any(is_answer(found, message["id"]) for found in again.messages):
+        raise Broken(f"status {again.status}, and the answer was not sent again")

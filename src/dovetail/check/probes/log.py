@@ -39,7 +39,20 @@ async def onlymessages(t: Trial) -> None:
     "Every message fits the schema of its revision.",
     section="Schema",
     fix="Compare the message with the schema of the revision that was agreed.",
-    covers=("X1", "X6", "X7", "X8", "X9", "INV-005", "R002-4", "R002-6"),
+    covers=(
+        "X1",
+        "X6",
+        "X7",
+        "X8",
+        "X9",
+        "X33",
+        "S1",
+        "S10",
+        "INV-005",
+        "R002-4",
+        "R002-6",
+        "R002-8",
+    ),
     afterwards=True,
 )
 async def schema(t: Trial) -> None:
@@ -130,6 +143,23 @@ async def codes(t: Trial) -> None:
                 and code not in (-32020, -32021, -32022)
             ):
                 raise Broken(f"{code} is reserved: {str(message)[:200]}")
+
+
+@rule(
+    "logs-asked",
+    "Log messages are sent only for requests that ask for them.",
+    section="2026-07-28, Utilities, Logging",
+    fix="Send notifications/message only for requests that carry a logLevel.",
+    revisions="E",
+    covers=("S26",),
+    afterwards=True,
+)
+async def logs_asked(t: Trial) -> None:
+    """Reads every message that came; none of our requests asks for logs."""
+    for entry in _received(t):
+        for message in messages(entry.frame):
+            if message.get("method") == "notifications/message":
+                raise Broken(f"it logged {str(message.get('params'))[:200]}")
 
 
 def _received(t: Trial) -> Iterator[Entry]:
