@@ -43,6 +43,7 @@ class Conversation(Protocol):
 
     revision: Revision
     patience: float
+    write: "Writer"
     greeting: Message  # the result of initialize or server/discover
 
     @property
