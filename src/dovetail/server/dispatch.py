@@ -21,7 +21,7 @@ from dovetail.errors import (
     ResourceNotFound,
     ToolError,
 )
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.completion import Completers
 from dovetail.server.resources import Resource
 from dovetail.server.signature import ArgumentError, BrokenJson
@@ -124,7 +124,7 @@ class Dispatch:
 
     # -- lifecycle -------------------------------------------------------------------
 
-    def _initialize(self, request: Request, connection: Connection) -> Any:
+    def _initialize(self, request: Request, connection: Link) -> Any:
         """Answer what was asked if it is served, else our newest (digest S2)."""
         params = request.params
         revision = BY_ID.get(params.protocol_version)
@@ -145,14 +145,14 @@ class Dispatch:
             revision for revision in reversed(self._server.revisions) if revision in HANDSHAKE
         )
 
-    def _refuse_initialize(self, request: Request, connection: Connection) -> Any:
+    def _refuse_initialize(self, request: Request, connection: Link) -> Any:
         data = {"supported": [MODERN.id], "requested": request.params.protocol_version}
         raise McpError(UNSUPPORTED_VERSION, data=data)
 
-    def _ping(self, request: Request, connection: Connection) -> Any:
+    def _ping(self, request: Request, connection: Link) -> Any:
         return _EMPTY
 
-    def _discover(self, request: Request, connection: Connection) -> Any:
+    def _discover(self, request: Request, connection: Link) -> Any:
         self.rebuild()  # what is declared now is served from now on (digest S13)
         result = DiscoverResult(
             supported_versions=[MODERN.id],
@@ -163,10 +163,10 @@ class Dispatch:
 
     # -- tools -----------------------------------------------------------------------
 
-    def _list_tools(self, request: Request, connection: Connection) -> Raw:
+    def _list_tools(self, request: Request, connection: Link) -> Raw:
         return self._server.tool_list.page(request.revision, request.params.cursor)
 
-    def _call_tool(self, request: Request, connection: Connection) -> Any:
+    def _call_tool(self, request: Request, connection: Link) -> Any:
         params = request.params
         tool = self._server.tools.get(params.name)
         if tool is None:
@@ -183,7 +183,7 @@ class Dispatch:
         if tool.task is not None or params.task is not UNSET:
             service = self._server.tasks
             if service is not None and service.wanted(tool, request):
-                return service.call(tool, arguments, request, connection)
+                return self._asking(service.call(tool, arguments, request, connection), request)
         if tool.function.context is None:
             return tool.start(arguments, request)
         tool.function.add_context(arguments, request, connection)
@@ -197,7 +197,7 @@ class Dispatch:
 
         return answered_or_asked(outcome, request, self._server.stamp)
 
-    def _check_state(self, request: Request, connection: Connection) -> None:
+    def _check_state(self, request: Request, connection: Link) -> None:
         """State that was tampered with is refused even if nobody would look at it (S19)."""
         if request.revision.modern and request.params.request_state is not UNSET:
             from dovetail.server.ask import Answers
@@ -217,13 +217,13 @@ class Dispatch:
 
     # -- resources -------------------------------------------------------------------
 
-    def _list_resources(self, request: Request, connection: Connection) -> Raw:
+    def _list_resources(self, request: Request, connection: Link) -> Raw:
         return self._server.resource_list.page(request.revision, request.params.cursor)
 
-    def _list_templates(self, request: Request, connection: Connection) -> Raw:
+    def _list_templates(self, request: Request, connection: Link) -> Raw:
         return self._server.template_list.page(request.revision, request.params.cursor)
 
-    def _read_resource(self, request: Request, connection: Connection) -> Any:
+    def _read_resource(self, request: Request, connection: Link) -> Any:
         uri = request.params.uri
         resource, variables = self.find_resource(uri)
         arguments = resource.codec.decode(variables)
@@ -254,10 +254,10 @@ class Dispatch:
 
     # -- prompts ---------------------------------------------------------------------
 
-    def _list_prompts(self, request: Request, connection: Connection) -> Raw:
+    def _list_prompts(self, request: Request, connection: Link) -> Raw:
         return self._server.prompt_list.page(request.revision, request.params.cursor)
 
-    def _get_prompt(self, request: Request, connection: Connection) -> Any:
+    def _get_prompt(self, request: Request, connection: Link) -> Any:
         params = request.params
         prompt = self._server.prompts.get(params.name)
         if prompt is None:
@@ -276,7 +276,7 @@ class Dispatch:
 
     # -- completion ------------------------------------------------------------------
 
-    def _complete(self, request: Request, connection: Connection) -> Any:
+    def _complete(self, request: Request, connection: Link) -> Any:
         completers = self._completers(request.params.ref)
         return self._completed(completers, request)
 

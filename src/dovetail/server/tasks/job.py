@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +28,7 @@ from dovetail.server.tasks.wire import related
 if TYPE_CHECKING:
     from dovetail.server.questions import Question
 
-__all__ = ["Job", "TaskContext"]
+__all__ = ["BeforeTask", "Job", "TaskContext"]
 
 log = logging.getLogger("dovetail")
 
@@ -50,6 +51,7 @@ class Job:
         self.finished = False
         self.lost = True  # until the store has kept how it ended
         self.task: asyncio.Task[None] | None = None
+        self.answered: dict[str, Any] = {}  # what was asked before there was a task
         self._store = store
         self._changed = changed
         self._questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] = {}
@@ -208,6 +210,21 @@ def _error(error: McpError) -> bytes:
     return msgspec.json.encode(wire | ({} if error.data is None else {"data": error.data}))
 
 
+class BeforeTask(Context[Any]):
+    """The context of what runs before a task is made; the task need not ask again."""
+
+    @cached_property
+    def answered(self) -> dict[str, Any]:
+        return {}
+
+    async def ask_all(
+        self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
+    ) -> dict[str, Any]:
+        answers = await super().ask_all(questions, as_task=as_task)
+        self.answered.update(answers)
+        return answers
+
+
 class TaskContext(Context[Any]):
     """The context of a tool that runs as a task: its request has been answered already."""
 
@@ -229,5 +246,8 @@ class TaskContext(Context[Any]):
     async def ask_all(
         self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
     ) -> dict[str, Any]:
-        self._check_askable(questions)
-        return await self.job.ask(questions)
+        before = self.job.answered
+        known = {key: before[key] for key in questions if key in before}
+        missing = {key: questions[key] for key in questions if key not in before}
+        self._check_askable(missing)
+        return known | (await self.job.ask(missing) if missing else {})

@@ -21,9 +21,9 @@ from dovetail.errors import (
     MISSING_CLIENT_CAPABILITY,
     McpError,
 )
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.session import Session
-from dovetail.server.tasks.job import Job, TaskContext
+from dovetail.server.tasks.job import BeforeTask, Job, TaskContext
 from dovetail.server.tasks.record import (
     IllegalTransition,
     InvalidPosition,
@@ -114,9 +114,16 @@ class TaskService:
         tool: "Tool[..., Any]",
         arguments: dict[str, Any],
         request: Request,
-        connection: Connection,
-    ) -> dict[str, Any]:
+        connection: Link,
+    ) -> Any:
         """Start the tool and answer with the task; it can be read before the answer is out."""
+        before = BeforeTask(request, connection, tool.function.owner)
+        refusal = await tool.prepare(before, arguments, request.revision)
+        if refusal is not None and not request.revision.modern:
+            # Who asked for a task understands a task or an error (digest S90).
+            raise McpError(INTERNAL_ERROR, data=getattr(refusal.content[0], "text", None))
+        if refusal is not None:
+            return refusal
         if len(self._jobs) >= self._server.limits.max_in_flight:
             raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {len(self._jobs)} are running")
         session: Session = connection.session
@@ -131,6 +138,7 @@ class TaskService:
             self._lost.add(record.task_id)  # it may be there, but nobody will run it
             raise
         job = Job(record, self._store, request, session, self._changed)
+        job.answered = before.answered
         self._start(job, tool, arguments, record.ttl_ms)
         if not request.revision.modern:
             return {"task": core_task(record)}
@@ -182,7 +190,7 @@ class TaskService:
 
     # -- the methods -----------------------------------------------------------------------
 
-    async def _find(self, request: Request, connection: Connection) -> TaskRecord:
+    async def _find(self, request: Request, connection: Link) -> TaskRecord:
         """The task of a request: unknown, expired and somebody else's are all unknown."""
         if request.revision.modern and not _declares(request):
             raise _undeclared()
@@ -218,13 +226,13 @@ class TaskService:
         who = session.principal
         return [id for id in ids if await self._guarded(self._store.get(id, who))]
 
-    async def _get(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _get(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         if not request.revision.modern:
             return core_task(record)
         return {**extension_task(record), **self._server.stamps(request.revision)}
 
-    async def _list(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _list(self, request: Request, connection: Link) -> dict[str, Any]:
         cursor = request.params.cursor
         page = self._store.page(connection.session.principal, _position(cursor), PAGE)
         try:
@@ -236,7 +244,7 @@ class TaskService:
             shown["nextCursor"] = base64.urlsafe_b64encode(following.encode()).decode()
         return shown
 
-    async def _cancel(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _cancel(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         job = self._jobs.get(record.task_id)
         try:
@@ -251,7 +259,7 @@ class TaskService:
                 raise McpError(INVALID_PARAMS, data=text) from None
         return self._server.stamps(request.revision) or core_task(record)
 
-    async def _update(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _update(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         try:
             raw = request.params.input_responses
@@ -263,7 +271,7 @@ class TaskService:
             await self._guarded(job.answer(responses))
         return self._server.stamps(request.revision)
 
-    async def _result(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _result(self, request: Request, connection: Link) -> dict[str, Any]:
         """Wait for the end, be asked meanwhile, and return exactly what the call gave."""
         record = await self._find(request, connection)
         while not record.is_terminal:
