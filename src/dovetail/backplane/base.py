@@ -17,7 +17,7 @@ answers 503. What the methods without ``await`` are given is kept and sent when 
 is back (``log``), or dropped with a ``gap`` (``bus``); no engine ever falls back to memory.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from dovetail.errors import DovetailError
@@ -83,19 +83,19 @@ class Log(Protocol):
 
 
 class Directory(Protocol):
-    """Leases on names. All methods raise `BackplaneAway`."""
+    """Leases on names, renewed while the node lives. All methods raise `BackplaneAway`."""
 
-    async def claim(self, name: str, seconds: float) -> str:
+    async def claim(self, name: str) -> str:
         """The owner: this node if it was free or ours, else whoever has it."""
 
     async def owner(self, name: str) -> str | None:
         """Who holds the lease now."""
 
-    async def renew(self, names: Iterable[str], seconds: float) -> list[str]:
-        """Prolong our leases; those that were lost meanwhile (free ones are taken again)."""
-
     async def release(self, name: str) -> None:
         """Give a lease back, if it is ours."""
+
+    async def alive(self, node: str) -> bool:
+        """Whether a node lives, as far as we may judge: in doubt, yes."""
 
 
 class Records(Protocol):

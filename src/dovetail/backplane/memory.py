@@ -7,7 +7,7 @@ applications of one process can serve one service.
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -114,23 +114,27 @@ class Hub:
     """What the nodes of one process share."""
 
     def __init__(self, limits: LogLimits | None = None, clock: Clock = time.monotonic) -> None:
-        self.clock = clock
         self.log = MemoryLog(limits, clock)
         self.nodes: dict[str, MemoryBackplane] = {}
-        self._values: dict[str, tuple[float, bytes]] = {}
+        self.leases: dict[str, str] = {}
+        self._clock = clock
+        self._records: dict[str, tuple[float, bytes]] = {}
+        self._puts = 0
 
     def put(self, name: str, data: bytes, seconds: float) -> None:
-        self._values[name] = self.clock() + seconds, data
+        self._records[name] = self._clock() + seconds, data
+        self._puts += 1
+        if self._puts > len(self._records):  # each record is looked at once for each put
+            self._puts = 0
+            now = self._clock()
+            self._records = {n: kept for n, kept in self._records.items() if kept[0] > now}
 
     def get(self, name: str) -> bytes | None:
-        until, data = self._values.get(name, (0.0, b""))
-        if until > self.clock():
-            return data
-        self._values.pop(name, None)
-        return None
+        until, data = self._records.get(name, (0.0, b""))
+        return data if until > self._clock() else None
 
     def delete(self, name: str) -> None:
-        self._values.pop(name, None)
+        self._records.pop(name, None)
 
 
 class MemoryBackplane:
@@ -152,8 +156,6 @@ class MemoryBackplane:
 
     async def close(self) -> None:
         self._hub.nodes.pop(self.node, None)
-        for name in self.directory.held.copy():
-            await self.directory.release(name)
 
 
 def _ignore(data: bytes) -> None:
@@ -194,30 +196,29 @@ class _Mailbox:
 
 
 class _Directory:
+    """A lease is good as long as its owner is there."""
+
     def __init__(self, hub: Hub, node: str) -> None:
         self._hub = hub
         self._node = node
-        self.held: set[str] = set()
 
-    async def claim(self, name: str, seconds: float) -> str:
+    async def claim(self, name: str) -> str:
         owner = await self.owner(name)
-        if owner is not None and owner != self._node:
-            return owner
-        self._hub.put("lease " + name, self._node.encode(), seconds)
-        self.held.add(name)
-        return self._node
+        return self._hub.leases.setdefault(name, self._node) if owner is None else owner
 
     async def owner(self, name: str) -> str | None:
-        owner = self._hub.get("lease " + name)
-        return None if owner is None else owner.decode()
-
-    async def renew(self, names: Iterable[str], seconds: float) -> list[str]:
-        return [name for name in names if await self.claim(name, seconds) != self._node]
+        owner = self._hub.leases.get(name)
+        if owner in self._hub.nodes:
+            return owner
+        self._hub.leases.pop(name, None)
+        return None
 
     async def release(self, name: str) -> None:
-        self.held.discard(name)
-        if await self.owner(name) == self._node:
-            self._hub.delete("lease " + name)
+        if self._hub.leases.get(name) == self._node:
+            del self._hub.leases[name]
+
+    async def alive(self, node: str) -> bool:
+        return node in self._hub.nodes
 
 
 class _Records:
@@ -225,10 +226,10 @@ class _Records:
         self._hub = hub
 
     async def put(self, name: str, data: bytes, seconds: float) -> None:
-        self._hub.put("record " + name, data, seconds)
+        self._hub.put(name, data, seconds)
 
     async def get(self, name: str) -> bytes | None:
-        return self._hub.get("record " + name)
+        return self._hub.get(name)
 
     async def touch(self, name: str, seconds: float) -> bool:
         data = await self.get(name)
@@ -237,4 +238,4 @@ class _Records:
         return data is not None
 
     async def delete(self, name: str) -> None:
-        self._hub.delete("record " + name)
+        self._hub.delete(name)
