@@ -13,27 +13,24 @@ served; only when even those pile up does reading stop.
 import asyncio
 import logging
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
 from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
+from dovetail.runtime.link import Asking, Handler, Home, Tap
 from dovetail.wire.framing import Frame, LineFramer
-from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
+from dovetail.wire.jsonrpc import ResultFrame, encode, encode_into
 
 __all__ = ["Connection", "Handler", "Reader", "Tap", "Writer"]
 
 log = logging.getLogger("dovetail")
-
-# Called with "in" or "out" and the frame, for wire logs and test recorders.
-Tap = Callable[[str, bytes], None]
 
 
 def _start_task(
@@ -43,17 +40,6 @@ def _start_task(
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
     return asyncio.Task(coroutine, loop=loop)
-
-
-class Handler(Struct, frozen=True):
-    """What a method table holds: a function of (request, connection).
-
-    It returns the result, or a coroutine that will. An ``inline`` one always
-    returns the result at once, and therefore never waits for a free place.
-    """
-
-    call: Callable[[Request, "Connection"], Any]
-    inline: bool = False
 
 
 class Writer(Protocol):
@@ -93,7 +79,9 @@ class Connection:
     ) -> None:
         self.peer = peer
         self.limits = limits
-        self._loop = asyncio.get_running_loop()
+        self._home = Home(limits)
+        self._loop = self._home.loop
+        self._asking = Asking(peer)
         self._framer = LineFramer(limits.max_frame)
         self._on_notification = on_notification
         self._tap = tap
@@ -101,7 +89,6 @@ class Connection:
         self._writer: Writer | None = None
         self._out = bytearray()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._background: set[asyncio.Task[None]] = set()
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._starting = False
@@ -109,9 +96,7 @@ class Connection:
         self._paused = False
         self._input_ended = False
         self._draining: asyncio.TimerHandle | None = None
-        self._waiters: dict[Id, asyncio.Future[Raw]] = {}
         self._end_callbacks: list[Callable[[], None]] = []
-        self._thread = threading.get_ident()
         self.session: Any = None  # what the server keeps about this connection
         # Done when there is nothing left to serve, or nobody to serve it to.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -119,7 +104,7 @@ class Connection:
             Reply: self._reply,
             Cancelled: self._cancel,
             Notification: self._notification,
-            Response: self._response,
+            Response: self._asking.answered,
             Batch: self._batch,
         }
 
@@ -155,7 +140,7 @@ class Connection:
         for frame in self._framer.finish():
             self.receive(frame)
         self._input_ended = True
-        self._fail_waiters()
+        self._asking.fail()
         self._run_end_callbacks()
         if self._tasks or self._queue:
             self._draining = self._loop.call_later(self.limits.drain_seconds, self._end)
@@ -166,7 +151,7 @@ class Connection:
         """Nobody reads our answers any more."""
         self._writer = None
         self._out.clear()
-        self._fail_waiters()
+        self._asking.fail()
         self._run_end_callbacks()
         self._end()
 
@@ -395,18 +380,11 @@ class Connection:
         """Send a request and wait for its answer. McpError if it is an error."""
         if self.ended.done() or self._input_ended:
             raise ConnectionClosed("the connection has ended")
-        id, frame = self.peer.request(method, params)
-        future: asyncio.Future[Raw] = self._loop.create_future()
-        self._waiters[id] = future
-        self.send(frame)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.notify("notifications/cancelled", {"requestId": id})
-            raise
-        finally:
-            self.peer.forget(id)
-            del self._waiters[id]
+        return await self._asking.ask(method, params, self._tell)
+
+    def _tell(self, frame: bytes) -> None:
+        if self._writer is not None:
+            self.send(frame)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification, if there is still somebody to read it."""
@@ -424,44 +402,20 @@ class Connection:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run something that answers no request; it ends with the connection."""
-        if len(self._background) >= self.limits.max_background:
-            log.warning("%s dropped: %d are running", what, len(self._background))
-            coroutine.close()
-            return
-        task = self._loop.create_task(coroutine, name=what)
-        self._background.add(task)
-        task.add_done_callback(self._spawned_done)
-
-    def _spawned_done(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s failed", task.get_name(), exc_info=error)
+        self._home.spawn(coroutine, what)
 
     @property
     def here(self) -> bool:
         """Whether the caller is on our event loop."""
-        return threading.get_ident() == self._thread and self._loop.is_running()
+        return self._home.here
 
     def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call ``function`` on the event loop: now, or soon when we are in another thread."""
-        if self.here:
-            function(*arguments)
-        else:
-            self._loop.call_soon_threadsafe(function, *arguments)
+        self._home.on_loop(function, *arguments)
 
-    def _response(self, event: Response) -> None:
-        future = self._waiters.get(event.id)
-        if future is None or future.done():
-            return
-        if event.error is not None:
-            future.set_exception(event.error)
-        else:
-            future.set_result(event.result)  # type: ignore[arg-type]
-
-    def _fail_waiters(self) -> None:
-        for future in self._waiters.values():
-            if not future.done():
-                future.set_exception(ConnectionClosed("the connection ended before the answer"))
+    def serves(self, request: Request) -> bool:
+        """Whether the request still waits for its answer."""
+        return self.peer.in_flight.get(request.id) is request
 
     # -- the end -----------------------------------------------------------------------
 
@@ -495,7 +449,7 @@ class Connection:
         self._run_end_callbacks()
         self._refuse_queued()
         await self._cancel_running()
-        self._fail_waiters()
+        self._asking.fail()
         self.peer.close()
         self._flush()
         await self._drain()
@@ -512,7 +466,7 @@ class Connection:
     async def _cancel_running(self) -> None:
         if self._tasks:
             await asyncio.sleep(0)  # all of them have begun, as in `_cancel`
-        running = self._tasks | self._background
+        running = self._tasks | self._home.background
         for task in running:
             task.cancel("shutdown")
         if running:

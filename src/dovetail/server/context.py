@@ -15,7 +15,7 @@ from dovetail.errors import (
     ClientError,
     McpError,
 )
-from dovetail.runtime.connection import Connection
+from dovetail.runtime.link import Link
 from dovetail.runtime.progress import Progress, checked
 from dovetail.server.session import LEVELS, Session, capability_names
 from dovetail.spec.types import ClientCapabilities, Implementation
@@ -45,7 +45,7 @@ class Context(Generic[S]):
     function alike, except those that are async.
     """
 
-    def __init__(self, request: Request, connection: Connection, owner: Any) -> None:
+    def __init__(self, request: Request, connection: Link, owner: Any) -> None:
         self._request = request
         self._connection = connection
         self._owner = owner
@@ -126,7 +126,7 @@ class Context(Generic[S]):
 
     def _report(self, done: float, rest: dict[str, Any]) -> None:
         request = self._request
-        if self._connection.peer.in_flight.get(request.id) is not request:
+        if not self._connection.serves(request):
             return  # answered or cancelled: nothing may follow (digest X23)
         if request.progress is None:
             request.progress = Progress(self._send_progress)
@@ -161,14 +161,13 @@ class Context(Generic[S]):
     def _send_log(self, params: dict[str, Any]) -> None:
         request = self._request
         if request.revision.modern:
-            wanted = request.params.meta.log_level is not UNSET and self._is_running()
+            wanted = request.params.meta.log_level is not UNSET and self._connection.serves(
+                self._request
+            )
         else:
             wanted = self._session.logs  # declared, or it may not be sent (digest S12)
         if wanted:
             self._connection.notify("notifications/message", params)
-
-    def _is_running(self) -> bool:
-        return self._connection.peer.in_flight.get(self._request.id) is self._request
 
     def _stop_if_cancelled(self) -> None:
         """A thread cannot be interrupted, so a sync function ends at its next word to us."""

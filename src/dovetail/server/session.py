@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from dovetail.core import state
 from dovetail.errors import ClientError, ConnectionClosed, McpError, RemoteProtocolError
-from dovetail.runtime.connection import Connection
+from dovetail.runtime.link import Link
 from dovetail.spec.meta import SUBSCRIPTION_ID_KEY
 from dovetail.spec.types import (
     ClientCapabilities,
@@ -35,7 +35,7 @@ _DEFAULT_LEVEL = "info"  # until the client says; MCP leaves the choice to the s
 class Stream:
     """One ``subscriptions/listen`` of 2026-07-28: what it asked for, and where it goes."""
 
-    def __init__(self, id: Id, wanted: SubscriptionFilter, connection: Connection) -> None:
+    def __init__(self, id: Id, wanted: SubscriptionFilter, connection: Link) -> None:
         self.id = id
         self.wanted = wanted
         self.end = asyncio.Event()
@@ -50,7 +50,7 @@ class Stream:
 class Session:
     """The server's side of one connection: log level, subscriptions, open streams."""
 
-    def __init__(self, server: "Server", connection: Connection) -> None:
+    def __init__(self, server: "Server", connection: Link) -> None:
         self.server = server
         self.connection = connection
         self.principal: str | None = None  # who the transport says the client is
