@@ -1,6 +1,6 @@
 """``Server``: the registries, the decorators, and the ways to run it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -17,6 +17,7 @@ from dovetail.server.codecs import codecs
 from dovetail.server.definitions import (
     checked,
     checked_extensions,
+    checked_scopes,
     checked_timeout,
     checked_tool_name,
     checked_uri,
@@ -173,6 +174,7 @@ class Server:
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: Iterable[str] = (),
         read_only: bool | UnsetType = UNSET,
         destructive: bool | UnsetType = UNSET,
         idempotent: bool | UnsetType = UNSET,
@@ -186,7 +188,8 @@ class Server:
 
         ``input_schema`` replaces the signature: the function then takes one dict.
         ``inline=True`` runs a short sync function on the event loop; ``timeout`` ends
-        a call after so many seconds, with an error the model can read.
+        a call after so many seconds, with an error the model can read; ``scopes`` are
+        what a token must hold to call it over HTTP (docs/auth.md).
         """
         if fn is None:
             return lambda fn: self._add_tool(fn, **options)
@@ -206,6 +209,7 @@ class Server:
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: Iterable[str] = (),
         icons: list[types.Icon] | UnsetType = UNSET,
         meta: dict[str, Any] | UnsetType = UNSET,
         **hints: bool | UnsetType,
@@ -230,6 +234,7 @@ class Server:
             stamp=self.stamp,
             timeout=checked_timeout(timeout),
             task=task,
+            scopes=checked_scopes(scopes),
         )
         self.supports_tasks(task)
         self._tools.add(tool.name, tool)

@@ -1,6 +1,7 @@
 """What is registered, as clients see it, and the rules for its names."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from dovetail.spec.revisions import Revision
 __all__ = [
     "checked",
     "checked_extensions",
+    "checked_scopes",
     "checked_timeout",
     "checked_tool_name",
     "checked_uri",
@@ -66,6 +68,20 @@ def checked_tool_name(name: str) -> str:
     if not re.fullmatch(_TOOL_NAME, name):
         raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
     return name
+
+
+_SCOPE = r"[!#-\[\]-~]+"  # RFC 6749, 3.3
+
+
+def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """OAuth scopes; TypeError for a single text, which would be a scope per letter."""
+    if isinstance(scopes, str):
+        raise TypeError(f"scopes are a list: write [{scopes!r}]")
+    checked = frozenset(scopes)
+    for scope in checked:
+        if not re.fullmatch(_SCOPE, scope):
+            raise ValueError(f"{scope!r} is no scope: one word of printable ASCII")
+    return checked
 
 
 def checked_timeout(timeout: Any) -> float | None:

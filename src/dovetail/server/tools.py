@@ -48,6 +48,7 @@ class Tool(Handle, Generic[P, R]):
         stamp: Raw,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: frozenset[str] = frozenset(),
     ) -> None:
         self.name = definition.name
         self.definition = definition
@@ -58,6 +59,7 @@ class Tool(Handle, Generic[P, R]):
         self._call = function.call
         self.timeout = timeout
         self.task = task
+        self.scopes = scopes
         self.preparation: Preparation | None = None
         self.start = self._starter()
         self._text_only = is_text_only(function.fn)
@@ -79,6 +81,7 @@ class Tool(Handle, Generic[P, R]):
             stamp=host.stamp,
             timeout=self.timeout,
             task=self.task,
+            scopes=self.scopes,
         )
         copy.preparation = self.preparation
         return copy
