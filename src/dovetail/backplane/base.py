@@ -50,7 +50,11 @@ class Bus(Protocol):
         """Tell all *other* nodes; the sender knows already."""
 
     def subscribe(self, receive: Receiver, gap: Callable[[], None]) -> None:
-        """Call ``receive`` with what others publish, and ``gap`` after some may be lost."""
+        """Call ``receive`` with what others publish.
+
+        ``gap`` is called when the engine is back after an outage: news may be missing, and
+        the engine may have forgotten everything.
+        """
 
 
 class Mailbox(Protocol):
@@ -59,8 +63,8 @@ class Mailbox(Protocol):
     async def send(self, node: str, data: bytes) -> bool:
         """Whether somebody was there to take it. Raises `BackplaneAway`."""
 
-    def receive(self, receive: Receiver, gap: Callable[[], None]) -> None:
-        """Call ``receive`` with what is sent to this node; ``gap`` as for the bus."""
+    def receive(self, receive: Receiver, lost: Callable[[], None]) -> None:
+        """Call ``receive`` with what is sent to this node, ``lost`` when some of it may be."""
 
 
 class Log(Protocol):

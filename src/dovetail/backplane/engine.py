@@ -72,7 +72,8 @@ class Engine:
         self.commands = 0  # sent so far
         self.resync: Callable[[], Awaitable[None]] = _nothing
         self.beat: Callable[[], Awaitable[None]] = _nothing
-        self.gaps: list[Callable[[], None]] = []
+        self.losses: list[Callable[[], None]] = []  # called when a link ends
+        self.gaps: list[Callable[[], None]] = []  # called when the next one is up
 
     # -- using it ----------------------------------------------------------------------
 
@@ -178,6 +179,13 @@ class Engine:
             self._is_up()
             if not first.done():
                 first.set_result(None)
+            await self._live(listener)
+        finally:
+            await _drop(self._commander)
+            await _drop(listener)
+
+    async def _live(self, listener: AbstractConnection) -> None:
+        try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write())
                 group.create_task(self._listen(listener))
@@ -185,8 +193,8 @@ class Engine:
         finally:
             self.up = False
             self._fail_waiting()
-            await _drop(self._commander)
-            await _drop(listener)
+            for lost in self.losses:
+                lost()
 
     def _connection(self) -> AbstractConnection:
         made: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]

@@ -189,9 +189,10 @@ class _Mailbox:
         if there is None:
             return False
         asyncio.get_running_loop().call_soon(there.mailbox.receiver, data)
+        await asyncio.sleep(0)  # or who sends in a loop would never let it arrive
         return True
 
-    def receive(self, receive: Receiver, gap: Callable[[], None]) -> None:
+    def receive(self, receive: Receiver, lost: Callable[[], None]) -> None:
         self.receiver = receive
 
 

@@ -140,9 +140,9 @@ class _Mailbox:
     async def send(self, node: str, data: bytes) -> bool:
         return int(await self._engine.call("PUBLISH", self._prefix + node, data)) > 0
 
-    def receive(self, receive: Receiver, gap: Callable[[], None]) -> None:
+    def receive(self, receive: Receiver, lost: Callable[[], None]) -> None:
         self._receive = receive
-        self._engine.gaps.append(gap)
+        self._engine.losses.append(lost)
 
     def _received(self, data: bytes) -> None:
         self._receive(data)
