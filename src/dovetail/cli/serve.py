@@ -1,4 +1,4 @@
-"""Serve an MCP server over stdin and stdout."""
+"""Serve an MCP server over stdin and stdout, or over HTTP."""
 
 import argparse
 import logging
@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
+from dovetail.cli import http
 from dovetail.cli.target import TargetError, load
 from dovetail.cli.wirelog import WireLog
 from dovetail.runtime.connection import Tap
 from dovetail.server.app import Server
 from dovetail.transport import stdio
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "product", "run"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -38,9 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
     parser.add_argument(
         "--wire-log", metavar="FILE", help="append every message, both ways, to FILE as JSONL"
     )
-    product = _product(next((word for word in arguments if not word.startswith("-")), ""))
-    if product is not None:
-        product.add_arguments(parser)
+    http.add_arguments(parser)
+    named = product(next((word for word in arguments if not word.startswith("-")), ""))
+    if named is not None:
+        named.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,27 +53,30 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         tap = _tap(options, stack)
-        product = _product(options.target)
-        if product is not None and hasattr(product, "run"):
-            code: int = product.run(options, tap)
+        named = product(options.target)
+        if options.http is not None:
+            return http.run(options, tap)
+        if named is not None and hasattr(named, "run"):
+            code: int = named.run(options, tap)
             return code
-        _build_on_stdio(options, product).run(tap=tap)
+        _build_on_stdio(options, named).run(tap=tap)
     return 0
 
 
-def _build_on_stdio(options: argparse.Namespace, product: Any) -> Server:
+def _build_on_stdio(options: argparse.Namespace, named: Any) -> Server:
     """The server, made while stdin and stdout are out of reach of whatever makes it."""
     stdio.claim()  # before the target is loaded: what it prints must not reach the wire
     stdio.reserve(
         f"{options.target} runs its server while it is loaded: "
         'put server.run() under `if __name__ == "__main__":`'
     )
-    server: Server = load(options.target) if product is None else product.build(options)
+    server: Server = load(options.target) if named is None else named.build(options)
     stdio.release()
     return server
 
 
-def _product(target: str) -> Any:
+def product(target: str) -> Any:
+    """The module of a server that comes with the package; None for any other target."""
     return import_module(PRODUCTS[target]) if target in PRODUCTS else None
 
 

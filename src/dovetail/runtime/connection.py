@@ -24,11 +24,11 @@ from msgspec import UNSET, Raw
 from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
 from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
-from dovetail.runtime.link import Asking, Handler, Home, Tap
+from dovetail.runtime.link import Asking, Handler, Home, Tap, error_answer
 from dovetail.wire.framing import Frame, LineFramer
 from dovetail.wire.jsonrpc import ResultFrame, encode, encode_into
 
-__all__ = ["Connection", "Handler", "Reader", "Tap", "Writer"]
+__all__ = ["Connection", "Handler", "Reader", "Tap", "Writer", "compact"]
 
 log = logging.getLogger("dovetail")
 
@@ -253,7 +253,7 @@ class Connection:
         try:
             encode_into(frame, out, before)
             if out.find(b"\n", before) != -1:  # raw JSON of the author's, written for people
-                out[before:] = _compact(out[before:])
+                out[before:] = compact(out[before:])
         except Exception as error:
             del out[before:]
             self.send(self._error(request, error))
@@ -266,7 +266,7 @@ class Connection:
     def _send_apart(self, request: Request, frame: ResultFrame) -> None:
         try:
             data = encode(frame)
-            data = _compact(data) if b"\n" in data else data
+            data = compact(data) if b"\n" in data else data
         except Exception as error:
             data = self._error(request, error)
         self._send_answer(request, data)
@@ -278,17 +278,7 @@ class Connection:
             self._send_answer(request, self._error(request, error))
 
     def _error(self, request: Request, error: BaseException) -> bytes:
-        """The error answer. A crash says nothing of itself: its traceback is in the log."""
-        if not isinstance(error, McpError):
-            log.error("%s failed", request.method, exc_info=error)
-            error = McpError(INTERNAL_ERROR)
-        if request.revision is not None:  # only before a handshake there is none
-            error = request.revision.error(error)
-        try:
-            return self.peer.error(request.id, error)
-        except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
-            text = str(error.message).encode(errors="replace").decode()
-            return self.peer.error(request.id, McpError(error.code, text))
+        return error_answer(self.peer, request, error)[0]
 
     def _send_answer(self, request: Request, frame: bytes) -> None:
         answers = request.batch
@@ -400,6 +390,9 @@ class Connection:
         buffered = 0 if self._writer is None else self._writer.get_write_buffer_size()
         return buffered + len(self._out)
 
+    def release(self) -> None:
+        """There is nothing to come back to but this connection."""
+
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run something that answers no request; it ends with the connection."""
         self._home.spawn(coroutine, what)
@@ -486,6 +479,6 @@ class Connection:
             await asyncio.sleep(0.005)
 
 
-def _compact(frame: bytes | bytearray) -> bytes:
+def compact(frame: bytes | bytearray) -> bytes:
     """The same message without white space: a newline would end the frame (digest X15)."""
     return encode(msgspec.json.decode(frame))

@@ -13,16 +13,20 @@ from typing import Any, Protocol
 from msgspec import UNSET, Raw, Struct
 
 from dovetail.core.peer import Peer, Request, Response
-from dovetail.errors import ConnectionClosed
+from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
 from dovetail.wire.jsonrpc import Id
 
-__all__ = ["Asking", "Handler", "Home", "Link", "Tap"]
+__all__ = ["INTERRUPTED", "Asking", "Handler", "Home", "Link", "Tap", "error_answer"]
 
 log = logging.getLogger("dovetail")
 
 # Called with "in" or "out" and the frame, for wire logs and test recorders.
 Tap = Callable[[str, bytes], None]
+
+
+# A handler that was cancelled by something of its own.
+INTERRUPTED = McpError(INTERNAL_ERROR, data="The request was interrupted")
 
 
 class Link(Protocol):
@@ -44,6 +48,9 @@ class Link(Protocol):
 
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         """Send a request and wait for its answer. McpError if it is an error."""
+
+    def release(self) -> None:
+        """Let the client go without its answer, which it will come back for, if it can."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run something that answers no request; it ends with the link."""
@@ -68,6 +75,20 @@ class Handler(Struct, frozen=True):
 
     call: Callable[[Request, Any], Any]
     inline: bool = False
+
+
+def error_answer(peer: Peer, request: Request, error: BaseException) -> tuple[bytes, int]:
+    """The error answer and its code. A crash says nothing of itself: it is in the log."""
+    if not isinstance(error, McpError):
+        log.error("%s failed", request.method, exc_info=error)
+        error = McpError(INTERNAL_ERROR)
+    if request.revision is not None:  # only before a handshake there is none
+        error = request.revision.error(error)
+    try:
+        return peer.error(request.id, error), error.code
+    except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
+        text = str(error.message).encode(errors="replace").decode()
+        return peer.error(request.id, McpError(error.code, text)), error.code
 
 
 class Home:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -178,6 +178,14 @@ class Context(Generic[S]):
         """Tell subscribers that a resource has changed."""
         self._session.server.updated(uri)
 
+    def release(self) -> None:
+        """Let the client hang up and come back for the answer, if its revision can do that.
+
+        For work that takes minutes: over HTTP up to 2025-11-25 it ends the response, not the
+        request, and asks the client to reconnect. Elsewhere it does nothing.
+        """
+        self._connection.on_loop(self._connection.release)
+
     # -- asking the client -------------------------------------------------------------
 
     def require(self, capability: str) -> None:
@@ -213,8 +221,8 @@ class Context(Generic[S]):
         self._check_askable(questions)
         if self._request.revision.modern:
             return self._answers.take(questions)
-        ask = self._session.ask
-        return {key: await ask(question, as_task=as_task) for key, question in questions.items()}
+        ask = partial(self._session.ask, as_task=as_task, via=self._connection)
+        return {key: await ask(question) for key, question in questions.items()}
 
     def _check_askable(self, questions: Mapping[str, "Question[Any]"]) -> None:
         """Only what the client declared may be asked (digest S18, S76)."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -10,9 +10,13 @@ from msgspec import UNSET, UnsetType
 from dovetail.spec import types
 from dovetail.spec.revisions import Revision
 
+if TYPE_CHECKING:
+    from dovetail.spec.headers import Mirror
+
 __all__ = [
     "checked",
     "checked_extensions",
+    "checked_mirrors",
     "checked_scopes",
     "checked_timeout",
     "checked_tool_name",
@@ -68,6 +72,18 @@ def checked_tool_name(name: str) -> str:
     if not re.fullmatch(_TOOL_NAME, name):
         raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
     return name
+
+
+def checked_mirrors(tool: types.Tool) -> "tuple[Mirror, ...]":
+    """The arguments marked ``x-mcp-header``; a mark that breaks the rules is refused (S35)."""
+    if b'"x-mcp-header"' not in msgspec.json.encode(tool.input_schema):
+        return ()
+    from dovetail.spec.headers import BadHeader, mirrors
+
+    try:
+        return mirrors(tool.input_schema)
+    except BadHeader as error:
+        raise ValueError(f"tool {tool.name!r}: {error}") from None
 
 
 _SCOPE = r"[!#-\[\]-~]+"  # RFC 6749, 3.3

@@ -41,6 +41,7 @@ from dovetail.spec.types import (
 
 if TYPE_CHECKING:
     from dovetail.server.app import Server
+    from dovetail.spec.headers import Mirror
 
 __all__ = ["KNOWN_METHODS", "Dispatch"]
 
@@ -61,11 +62,15 @@ class Dispatch:
         self.tables: dict[Revision, dict[str, Handler]] = {}
         self.opening: dict[str, Handler] = {}
         self.offered: set[str] = set()  # the lists that a client may have seen declared
+        # Tools with arguments that travel as headers, too (2026-07-28 over HTTP).
+        self.mirrored: dict[str, tuple[Mirror, ...]] = {}
 
     def rebuild(self) -> None:
         """In place, because open connections hold the tables."""
         lists = ("tools", "resources", "prompts")
         self.offered.update(kind for kind in lists if self._server.offers(kind))
+        self.mirrored.clear()
+        self.mirrored.update({n: t.mirrors for n, t in self._server.tools.items() if t.mirrors})
         served = self._folded(self._handlers())
         custom = self._folded({n: own.handler() for n, own in self._server.methods.items()})
         self.opening.clear()

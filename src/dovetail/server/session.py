@@ -61,14 +61,14 @@ class Session:
         self.notes: dict[Any, Any] = {}  # a place for middleware and extensions
         self.list_changed: frozenset[str] = frozenset()  # what initialize promised
         self.logs = False  # and whether it promised log messages
-        connection.at_end(self._end_streams)
+        connection.at_end(self.end_streams)
 
     def open_stream(self, stream: Stream) -> None:
         self.streams[stream.id] = stream
         if self._ended:
             stream.end.set()
 
-    def _end_streams(self) -> None:
+    def end_streams(self) -> None:
         self._ended = True
         for stream in self.streams.values():
             stream.end.set()
@@ -100,12 +100,15 @@ class Session:
         *,
         meta: dict[str, Any] | None = None,
         as_task: bool = False,
+        via: Link | None = None,
     ) -> Any:
         """Ask a client of the handshake era; ClientError if that leads nowhere.
 
         ``as_task`` lets a client that can run the question as a task of its own
         (2025-11-25), so that neither side holds a request open while a person thinks.
+        ``via`` is the way of the request that asks: the question belongs there.
         """
+        link = via or self.connection
         peer = self.connection.peer
         capabilities = peer.client_capabilities
         if not self.ready or peer.revision is None or capabilities is None:
@@ -118,23 +121,23 @@ class Session:
 
         try:
             if as_task and _runs_tasks(capabilities, question.method):
-                return question.parse(await self._ask_task(question.method, params))
-            raw = await self.connection.request(question.method, params or UNSET)
+                return question.parse(await self._ask_task(question.method, params, link))
+            raw = await link.request(question.method, params or UNSET)
             return question.parse(raw)
         except McpError as error:
             raise ClientError(f"The client refused: {error.message}", error.code) from error
         except (RemoteProtocolError, BadAnswer) as error:
             raise ClientError(f"The client's answer makes no sense: {error}") from error
 
-    async def _ask_task(self, method: str, params: dict[str, Any]) -> Raw:
+    async def _ask_task(self, method: str, params: dict[str, Any], link: Link) -> Raw:
         """The question as a task: the client answers with a handle, then with the result."""
-        raw = await self.connection.request(method, {**params, "task": {}})
+        raw = await link.request(method, {**params, "task": {}})
         try:
             task_id = msgspec.json.decode(raw, type=CreateTaskResult).task.task_id
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return raw  # it chose to answer at once
         try:
-            return await self.connection.request("tasks/result", {"taskId": task_id})
+            return await link.request("tasks/result", {"taskId": task_id})
         except asyncio.CancelledError:
             self.connection.spawn(self._cancel_task(task_id), "tasks/cancel")
             raise
@@ -175,6 +178,16 @@ class Session:
         for stream in self.streams.values():
             if stream.wanted.resource_subscriptions and uri in stream.wanted.resource_subscriptions:
                 stream.send(method, {"uri": uri})
+
+    def watched(self) -> set[str]:
+        """The resources whose changes this client wants to hear of."""
+        wanted = [stream.wanted.resource_subscriptions for stream in self.streams.values()]
+        return self.subscriptions.union(*(uris for uris in wanted if uris))
+
+    def watched_tasks(self) -> set[str]:
+        """The tasks of which its streams want to hear."""
+        wanted = [stream.wanted.task_ids for stream in self.streams.values()]
+        return set().union(*(ids for ids in wanted if ids))
 
 
 def capability_names(needed: dict[str, Any]) -> str:

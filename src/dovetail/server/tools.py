@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import McpError, ToolError
+from dovetail.server.definitions import checked_mirrors
 from dovetail.server.function import Function
 from dovetail.server.output import OutCodec, encode_json, is_content, is_text_only
 from dovetail.server.registry import Handle
@@ -55,6 +56,7 @@ class Tool(Handle, Generic[P, R]):
         self.function = function
         self.output = output
         self.arguments = arguments
+        self.mirrors = checked_mirrors(definition)
         self.decode = arguments.decode
         self._call = function.call
         self.timeout = timeout

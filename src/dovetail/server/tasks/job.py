@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import INTERNAL_ERROR, ClientError, ConnectionClosed, McpError
+from dovetail.runtime.link import Link
 from dovetail.runtime.progress import Progress
 from dovetail.server.context import Context
 from dovetail.server.session import Session
@@ -45,6 +46,7 @@ class Job:
         changed: Callable[[TaskRecord, Session], None],
     ) -> None:
         self.task_id = record.task_id
+        self.principal = record.principal
         self.request = request
         self.session = session
         self.done = asyncio.Event()
@@ -57,7 +59,7 @@ class Job:
         self._questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] = {}
         self._keys: set[str] = set()
         # Who waits in tasks/result: in 2025-11-25 the questions go there (digest 7.3).
-        self._collectors: list[Session] = []
+        self._collectors: list[Link] = []
         self._collected = asyncio.Event()
 
     # -- running -----------------------------------------------------------------------
@@ -109,12 +111,16 @@ class Job:
     async def cancel(self) -> TaskRecord | None:
         """First the record, then the work: nobody sees a cancelled task running."""
         record = await self._update(lambda record: transition(record, "cancelled"))
+        self.stop()
+        return record
+
+    def stop(self) -> None:
+        """End the work; the record says already that the task has ended."""
         self.finished = self.request.cancelled = True
         if self.request.progress is not None:
             self.request.progress.drop()
         if self.task is not None:
             self.task.cancel("tasks/cancel")
-        return record
 
     # -- asking ------------------------------------------------------------------------
 
@@ -146,42 +152,53 @@ class Job:
         return fresh
 
     @contextmanager
-    def collected_by(self, session: Session) -> Iterator[None]:
+    def collected_by(self, link: Link) -> Iterator[None]:
         """Somebody waits for the result, and can be asked meanwhile."""
-        self._collectors.append(session)
+        self._collectors.append(link)
         self._collected.set()
         try:
             yield
         finally:
-            self._leaves(session)
+            self._leaves(link)
 
-    def _leaves(self, session: Session) -> None:
-        if session in self._collectors:
-            self._collectors.remove(session)
+    def _leaves(self, link: Link) -> None:
+        if link in self._collectors:
+            self._collectors.remove(link)
         if not self._collectors:
             self._collected.clear()
 
     async def _ask_collector(self, names: list[str]) -> None:
         for name in names:
             question, future = self._questions[name]
-            settled = [name]
+            asking = asyncio.ensure_future(self._ask_somebody(question))
             try:
-                value = await self._ask_somebody(question)
-            except ClientError:
-                await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
-                raise
-            await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
-            future.set_result(value)
+                await asyncio.wait((asking, future), return_when=asyncio.FIRST_COMPLETED)
+                if future.done():  # whoever collects on another node was asked
+                    continue
+                await self._settle(name)
+                future.set_result(asking.result())
+            finally:
+                asking.cancel()
+
+    async def _settle(self, name: str) -> None:
+        await self._update(lambda record: answer(record, [name]))
+
+    async def refuse(self, name: str, text: str) -> None:
+        """The client that was asked on another node does not answer."""
+        _, future = self._questions.get(name, (None, None))
+        if future is not None and not future.done():
+            await self._settle(name)
+            future.set_exception(ClientError(f"The client refused: {text}"))
 
     async def _ask_somebody(self, question: "Question[Any]") -> Any:
         """Who collects now is asked; if it goes before it answers, the next one is."""
         while True:
             await self._collected.wait()
-            session = self._collectors[0]
+            link = self._collectors[0]
             try:
-                return await session.ask(question, meta=related(self.task_id))
+                return await link.session.ask(question, meta=related(self.task_id), via=link)
             except ConnectionClosed:
-                self._leaves(session)
+                self._leaves(link)
 
     async def answer(self, responses: Mapping[str, Raw]) -> None:
         """The client's answers (extension); unknown and settled keys are ignored."""

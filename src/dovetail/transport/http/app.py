@@ -1,0 +1,359 @@
+"""The ASGI application: one endpoint for every revision, and what stands before it.
+
+It needs no lifespan: whatever it is mounted in, it starts with the first request, in
+the event loop of that request. Given a lifespan it starts and ends with that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Protocol, Unpack
+
+from dovetail.backplane.base import Backplane, BackplaneAway
+from dovetail.backplane.keys import KeyRing, SessionIds
+from dovetail.backplane.memory import MemoryBackplane
+from dovetail.core.exchange import Handshake, Headers, Intake, one_of_each, status
+from dovetail.core.peer import Notification, Peer, Request
+from dovetail.errors import INTERNAL_ERROR, McpError, RemoteProtocolError
+from dovetail.runtime.limits import Limits
+from dovetail.runtime.link import Home, Link
+from dovetail.spec.headers import Mirror, name_of
+from dovetail.spec.revisions import MODERN, Revision
+from dovetail.transport.http.auth import Principal, Rejection
+from dovetail.transport.http.body import Gone, Refused, read_body
+from dovetail.transport.http.events import EventStream
+from dovetail.transport.http.guard import Guard
+from dovetail.transport.http.legacy import Legacy
+from dovetail.transport.http.limits import HttpLimits
+from dovetail.transport.http.modern import Exchange
+from dovetail.transport.http.options import HttpOptions, Options
+from dovetail.transport.http.replies import (
+    Pairs,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    send_reply,
+)
+from dovetail.transport.http.sessions import HttpSession, Sessions
+
+__all__ = ["Host", "HttpApp"]
+
+log = logging.getLogger("dovetail")
+
+_TICK_SECONDS = 1.0
+
+
+class Host(Protocol):
+    """What the transport needs of a ``Server``."""
+
+    limits: Limits
+    revisions: tuple[Revision, ...]
+
+    @property
+    def modern_methods(self) -> dict[str, Any]: ...
+    @property
+    def mirrored(self) -> dict[str, tuple[Mirror, ...]]: ...
+    def new_peer(self) -> Peer: ...
+    def new_session(self, link: Link) -> Any: ...
+    def notified(self, notification: Notification, link: Link) -> None: ...
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+    def serve_on(self, home: Home) -> None: ...
+    def leave(self, home: Home) -> None: ...
+    def end_streams(self) -> None: ...
+
+
+class HttpApp:
+    """An ASGI 3 application. Make it with ``server.asgi()``."""
+
+    loop: asyncio.AbstractEventLoop
+    home: Home
+    peer: Peer  # for 2026-07-28, which has no state: it writes messages
+
+    def __init__(self, host: Host, **given: Unpack[HttpOptions]) -> None:
+        options = Options(**given)
+        self.host = host
+        self.limits = host.limits
+        self.http = options.limits or HttpLimits()
+        self.backplane: Backplane = options.backplane or MemoryBackplane()
+        self.keys = options.keys or KeyRing()
+        self.stateless = options.stateless
+        self.answers = options.answers
+        self.tap = options.tap
+        self.extra: Pairs = ()
+        self.streams: set[EventStream] = set()
+        self.active = 0
+        self.draining = False
+        self._path = options.path
+        self._guard = Guard(options.hosts, options.origins)
+        self._auth = options.auth
+        self._legacy = Legacy(self)
+        self._started = False
+        self._starting: asyncio.Lock | None = None
+        self._good_accepts: set[bytes] = set()
+        handshake = [revision for revision in host.revisions if not revision.modern]
+        self.has_sessions = bool(handshake)
+        # Without a version header a request is taken for 2025-03-26 (digest S61).
+        self.oldest = next(
+            (r for r in handshake if r.batches), handshake[0] if handshake else MODERN
+        )
+
+    # -- the application -------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if not self._started or self.loop.is_closed():
+            await self._start()
+        if kind == "http":
+            try:
+                await self._http(scope, receive, send)
+            except Refused as refused:
+                await send_reply(send, refused.reply)
+            except RemoteProtocolError as error:
+                await send_reply(
+                    send, self.refusal(status(error.error.code), error.error, error.id)
+                )
+            except BackplaneAway as away:
+                await send_reply(send, self.unavailable(str(away), away.retry_after))
+            except Gone:
+                pass
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pairs = scope["headers"]
+        headers: dict[bytes, bytes] = dict(pairs)
+        if len(headers) != len(pairs):
+            headers = one_of_each(pairs)
+        if self._path is not None and _path(scope) != self._path:
+            raise Refused(await self._elsewhere(scope, headers))
+        refusal = self._guard.check(headers)
+        if refusal is not None:
+            raise Refused(refusal)
+        principal = None if self._auth is None else await self._authenticated(scope)
+        method = scope["method"]
+        if method == "POST":
+            await self._post(headers, receive, send, principal)
+            return
+        who = None if principal is None else principal.id
+        if not self.has_sessions or _names_modern(headers):
+            raise Refused(self.not_allowed())
+        if method == "GET":
+            await self._legacy.get(headers, receive, send, who)
+        elif method == "DELETE":
+            await self._legacy.delete(headers, send, who)
+        else:
+            raise Refused(self.not_allowed())
+
+    async def _post(
+        self, headers: Headers, receive: Receive, send: Send, principal: Principal | None
+    ) -> None:
+        if headers.get(b"accept") not in self._good_accepts:
+            self._check_accept(headers.get(b"accept"))
+        if headers.get(b"content-type") != b"application/json":
+            _check_content_type(headers.get(b"content-type", b""))
+        declared = headers.get(b"content-length")
+        body = await read_body(receive, declared, self.limits.max_frame, self.http.body_seconds)
+        if self.tap is not None:
+            self.tap("in", body)
+        found = self._intake.post(headers, body)
+        if self.active >= self.http.max_in_flight:
+            raise Refused(self.busy(f"{self.active} requests are running"))
+        if principal is not None:
+            self._check_allowed(principal, found)
+        self.active += 1
+        try:
+            if type(found) is Request:
+                await Exchange(self, found, receive, send, principal).serve()
+            elif type(found) is Handshake:
+                who = None if principal is None else principal.id
+                await self._legacy.post(found, headers, receive, send, who)
+            else:
+                if isinstance(found, Notification):
+                    link: Any = Exchange(self, None, receive, send, principal)  # type: ignore[arg-type]
+                    self.host.notified(found, link)
+                await send_reply(send, Reply(202, headers=self.extra))
+        finally:
+            self.active -= 1
+
+    def _check_accept(self, accept: bytes | None) -> None:
+        """Both forms of an answer must be welcome (digest 10.3, 10.4)."""
+        if accept is None:  # whoever says nothing takes anything (RFC 9110, 12.5.1)
+            return
+        offered = {part.split(b";")[0].strip().lower() for part in accept.split(b",")}
+        json_ok = offered & {b"application/json", b"application/*", b"*/*"}
+        events_ok = offered & {b"text/event-stream", b"text/*", b"*/*"}
+        if not json_ok or not events_ok:
+            text = "Accept must list application/json and text/event-stream"
+            raise Refused(Reply.text(406, text))
+        if len(self._good_accepts) < 256:
+            self._good_accepts.add(accept)
+
+    # -- who may ----------------------------------------------------------------------------
+
+    async def _authenticated(self, scope: Scope) -> Principal:
+        assert self._auth is not None
+        found = await self._auth.authenticate(scope)
+        if isinstance(found, Rejection):
+            raise Refused(Reply(found.status, found.body, found.headers))
+        return found
+
+    def _check_allowed(self, principal: Principal, found: Any) -> None:
+        assert self._auth is not None
+        if isinstance(found, Request):
+            method, params = found.method, found.params
+        elif isinstance(found, Handshake) and found.envelope is not None:
+            method, params = str(found.envelope.method), found.params
+        else:
+            return
+        rejection = self._auth.allows(principal, method, name_of(method, params))
+        if rejection is not None:
+            raise Refused(Reply(rejection.status, rejection.body, rejection.headers))
+
+    async def _elsewhere(self, scope: Scope, headers: Headers) -> Reply:
+        if self._auth is not None:
+            found = self._auth.metadata(scope)
+            if found is not None:
+                return Reply(found.status, found.body, found.headers)
+        return Reply.text(404, f"There is nothing here: MCP is at {self._path}")
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def refusal(self, code: int, error: McpError, id: Any = None) -> Reply:
+        return Reply.json(code, self.peer.error(id, error), self.extra)
+
+    def busy(self, why: str) -> Reply:
+        return self.unavailable(f"Too many: {why}. Try again later.")
+
+    def unavailable(self, why: str, retry_after: int = 1) -> Reply:
+        body = self.peer.error(None, McpError(INTERNAL_ERROR, data=why))
+        return Reply.json(503, body, ((b"retry-after", b"%d" % retry_after), *self.extra))
+
+    def not_allowed(self) -> Reply:
+        verbs = b"POST" if self.stateless or not self.has_sessions else b"POST, GET, DELETE"
+        return Reply.text(405, "Not here", ((b"allow", verbs), *self.extra))
+
+    def opened(self, session: HttpSession) -> Pairs:
+        """``initialize`` was answered: if it was agreed to, there is a session now."""
+        if self.stateless or session.peer.revision is None:
+            return ()
+        self.sessions.keep(session)
+        return ((b"mcp-session-id", session.id.encode()),)
+
+    def run_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback at the end of a connection failed")
+
+    # -- beginning and end --------------------------------------------------------------------
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._start()
+        except Exception as error:
+            log.exception("the server could not be started")
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._started and self.loop is loop:
+            return
+        if self._starting is None or self._started:  # the first, or the old loop is closed
+            self._started = False
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if not self._started:
+                await self._start_here(loop)
+
+    async def _start_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.home = Home(self.limits)
+        self.streams.clear()
+        self.sessions = Sessions(self)
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[None] = loop.create_future()
+        self._holder = loop.create_task(self._hold(ready), name="dovetail http")
+        await ready
+        self.host.serve_on(self.home)
+        self.ids = SessionIds(self.keys, self.backplane.node)
+        self.log = self.backplane.log
+        self.peer = self.host.new_peer()
+        self.peer.resume(MODERN)
+        methods = self.host.modern_methods if MODERN in self.host.revisions else None
+        self._intake = Intake(methods, self.host.mirrored, self.limits.max_depth)
+        self._ticker = loop.call_later(_TICK_SECONDS, self._tick)
+        self._started = True
+
+    async def _hold(self, ready: asyncio.Future[None]) -> None:
+        """Keep the server's lifespan and the backplane open: entered and left in one task."""
+        try:
+            async with self.host.running():
+                await self.backplane.open()
+                try:
+                    ready.set_result(None)
+                    await self._stop.wait()
+                finally:
+                    await self.backplane.close()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    def _tick(self) -> None:
+        self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
+        now = self.loop.time()
+        for stream in list(self.streams):
+            stream.tick(now)
+        self.sessions.expire(now)
+
+    def drain(self) -> None:
+        """The server is to end: streams that would wait for news are ended now."""
+        self.draining = True
+        for session in self.sessions:
+            session.end_standing()
+        self.host.end_streams()
+
+    async def close(self) -> None:
+        """End every stream and session, then what the server held open."""
+        if not self._started:
+            return
+        self._started = False
+        self._ticker.cancel()
+        for session in self.sessions:
+            self.sessions.drop(session)
+        for stream in list(self.streams):
+            stream.cut()
+        self.host.leave(self.home)
+        for task in list(self.home.background):
+            task.cancel()
+        self._stop.set()
+        with suppress(asyncio.CancelledError):
+            await self._holder
+
+
+def _path(scope: Scope) -> str:
+    """Relative to where we are mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if root and path.startswith(root) else path
+
+
+def _names_modern(headers: Headers) -> bool:
+    return headers.get(b"mcp-protocol-version", b"").strip() == MODERN.id.encode()
+
+
+def _check_content_type(given: bytes) -> None:
+    kind, _, rest = given.partition(b";")
+    charset = rest.strip().lower().replace(b'"', b"")
+    if kind.strip().lower() != b"application/json" or charset not in (b"", b"charset=utf-8"):
+        raise Refused(Reply.text(415, "The body of a POST is application/json"))
