@@ -7,14 +7,13 @@ import sys
 from typing import Any
 
 from dovetail.backplane.keys import KEYS_VARIABLE, KeyRing
-from dovetail.cli.target import TargetError, load
+from dovetail.cli.target import TargetError, address
 from dovetail.runtime.link import Tap
-from dovetail.server.app import Server
+from dovetail.transport.guard import Guard, is_loopback
 
 __all__ = ["add_arguments", "run"]
 
 _PATH = "/mcp"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,20 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--http", metavar="HOST:PORT", help=f"serve at http://HOST:PORT{_PATH}")
     group.add_argument(
         "--workers", type=int, default=1, metavar="N", help="processes that share the port (1)"
-    )
-    group.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name the server is reached by, beside the loopback; may be repeated",
-    )
-    group.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="an origin of web pages that may use the server; may be repeated",
     )
     group.add_argument(
         "--stateless", action="store_true", help="no sessions for revisions up to 2025-11-25"
@@ -47,7 +32,7 @@ def run(options: argparse.Namespace, tap: Tap | None) -> int:
         from dovetail.transport.http.run import bind, serve
     except ImportError as error:
         raise TargetError(f"--http needs {error.name}: pip install 'dovetail[http]'") from None
-    host, port = _address(options.http)
+    host, port = address(options.http)
     if options.workers > 1:
         _check_workers(options)
     try:
@@ -65,15 +50,12 @@ def run(options: argparse.Namespace, tap: Tap | None) -> int:
 
 def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = None) -> Any:
     """The application that the options describe."""
-    from dovetail.cli.serve import product
+    from dovetail.cli.serve import build
 
-    named = product(options.target)
-    server: Server = load(options.target) if named is None else named.build(options)
-    bound = listener.getsockname()[0]
-    return server.asgi(
+    guard = Guard.of(listener.getsockname()[0], options.allow_host, options.allow_origin)
+    return build(options).asgi(
         path=_PATH,
-        hosts=[*options.allow_host, *([] if bound in ("0.0.0.0", "::") else [_shown(bound)])],
-        origins=options.allow_origin,
+        guard=guard,
         stateless=options.stateless,
         keys=KeyRing.from_environment(),
         tap=tap,
@@ -89,16 +71,6 @@ def _check_workers(options: argparse.Namespace) -> None:
         os.environ[KEYS_VARIABLE] = KeyRing().text()
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise TargetError(f"--http takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}")
-    host = host.strip("[]")
-    if host == "localhost" or not host:
-        return "127.0.0.1", int(port)
-    return host, int(port)
-
-
 def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -107,7 +79,7 @@ def _announce(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{_shown(host)}:{port}{_PATH}"
     print(f"dovetail: serving {url}", file=sys.stderr, flush=True)
-    if host not in _LOOPBACK:
+    if not is_loopback(host):
         print(
             "dovetail: everybody who can reach this address can use the server",
             file=sys.stderr,

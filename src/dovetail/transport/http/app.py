@@ -20,10 +20,11 @@ from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Home, Link
 from dovetail.spec.headers import Mirror, name_of
 from dovetail.spec.revisions import MODERN, Revision
+from dovetail.transport.guard import Guard
 from dovetail.transport.http.auth import Principal, Rejection
 from dovetail.transport.http.body import Gone, Refused, read_body
 from dovetail.transport.http.events import EventStream
-from dovetail.transport.http.guard import Guard
+from dovetail.transport.http.guard import Gate
 from dovetail.transport.http.legacy import Legacy
 from dovetail.transport.http.limits import HttpLimits
 from dovetail.transport.http.modern import Exchange
@@ -86,7 +87,8 @@ class HttpApp:
         self.active = 0
         self.draining = False
         self._path = options.path
-        self._guard = Guard(options.hosts, options.origins)
+        guard = options.guard or Guard.of("127.0.0.1", options.hosts, options.origins)
+        self._gate = Gate(guard)
         self._auth = options.auth
         self._legacy = Legacy(self)
         self._started = False
@@ -129,7 +131,7 @@ class HttpApp:
             headers = one_of_each(pairs)
         if self._path is not None and _path(scope) != self._path:
             raise Refused(await self._elsewhere(scope, headers))
-        refusal = self._guard.check(headers)
+        refusal = self._gate.check(headers)
         if refusal is not None:
             raise Refused(refusal)
         principal = None if self._auth is None else await self._authenticated(scope)

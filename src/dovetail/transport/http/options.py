@@ -8,6 +8,7 @@ from msgspec import Struct
 from dovetail.backplane.base import Backplane
 from dovetail.backplane.keys import KeyRing
 from dovetail.runtime.link import Tap
+from dovetail.transport.guard import Guard
 from dovetail.transport.http.auth import Authenticator
 from dovetail.transport.http.limits import HttpLimits
 
@@ -22,6 +23,8 @@ class Options(Struct, frozen=True, kw_only=True):
     hosts: Sequence[str] = ()
     # Origins of web pages that may use it, such as "https://app.example.com"; "*" allows any.
     origins: Sequence[str] = ()
+    # The whole policy for both, instead of the two lists.
+    guard: Guard | None = None
     # Who may come in. None: everybody who can reach the port.
     auth: Authenticator | None = None
     # What the nodes of one service share. None: this process is the only one.
@@ -44,6 +47,7 @@ class HttpOptions(TypedDict, total=False):
     path: str | None
     hosts: Sequence[str]
     origins: Sequence[str]
+    guard: Guard | None
     auth: Authenticator | None
     backplane: Backplane | None
     keys: KeyRing | None
