@@ -390,7 +390,7 @@ class Connection:
         buffered = 0 if self._writer is None else self._writer.get_write_buffer_size()
         return buffered + len(self._out)
 
-    def release(self) -> None:
+    def hang_up(self, retry_ms: int | None = None) -> None:
         """There is nothing to come back to but this connection."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:

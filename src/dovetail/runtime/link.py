@@ -49,7 +49,7 @@ class Link(Protocol):
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         """Send a request and wait for its answer. McpError if it is an error."""
 
-    def release(self) -> None:
+    def hang_up(self, retry_ms: int | None = None) -> None:
         """Let the client go without its answer, which it will come back for, if it can."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:

@@ -178,13 +178,13 @@ class Context(Generic[S]):
         """Tell subscribers that a resource has changed."""
         self._session.server.updated(uri)
 
-    def release(self) -> None:
-        """Let the client hang up and come back for the answer, if its revision can do that.
+    def hang_up(self, retry_ms: int | None = None) -> None:
+        """Let the client go and come back for the answer after ``retry_ms`` milliseconds.
 
-        For work that takes minutes: over HTTP up to 2025-11-25 it ends the response, not the
-        request, and asks the client to reconnect. Elsewhere it does nothing.
+        For work that takes minutes: over HTTP in 2025-11-25 it ends the response, not the
+        request, and the client reconnects. Elsewhere it does nothing.
         """
-        self._connection.on_loop(self._connection.release)
+        self._connection.on_loop(self._connection.hang_up, retry_ms)
 
     # -- asking the client -------------------------------------------------------------
 

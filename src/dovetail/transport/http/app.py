@@ -129,8 +129,11 @@ class HttpApp:
         headers: dict[bytes, bytes] = dict(pairs)
         if len(headers) != len(pairs):
             headers = one_of_each(pairs)
-        if self._path is not None and _path(scope) != self._path:
-            raise Refused(await self._elsewhere(scope, headers))
+        if self._path is None:
+            if self._auth is not None and "/.well-known/" in scope["path"]:
+                raise Refused(self._elsewhere(scope))
+        elif _path(scope).rstrip("/") != self._path:
+            raise Refused(self._elsewhere(scope))
         refusal = self._gate.check(headers)
         if refusal is not None:
             raise Refused(refusal)
@@ -163,15 +166,14 @@ class HttpApp:
         found = self._intake.post(headers, body)
         if self.active >= self.http.max_in_flight:
             raise Refused(self.busy(f"{self.active} requests are running"))
-        if principal is not None:
-            self._check_allowed(principal, found)
         self.active += 1
         try:
             if type(found) is Request:
+                if principal is not None:
+                    self.check_allowed(principal, found.method, found.params)
                 await Exchange(self, found, receive, send, principal).serve()
             elif type(found) is Handshake:
-                who = None if principal is None else principal.id
-                await self._legacy.post(found, headers, receive, send, who)
+                await self._legacy.post(found, headers, send, principal)
             else:
                 if isinstance(found, Notification):
                     link: Any = Exchange(self, None, receive, send, principal)  # type: ignore[arg-type]
@@ -202,24 +204,28 @@ class HttpApp:
             raise Refused(Reply(found.status, found.body, found.headers))
         return found
 
-    def _check_allowed(self, principal: Principal, found: Any) -> None:
-        assert self._auth is not None
-        if isinstance(found, Request):
-            method, params = found.method, found.params
-        elif isinstance(found, Handshake) and found.envelope is not None:
-            method, params = str(found.envelope.method), found.params
-        else:
+    def check_allowed(self, principal: Principal | None, method: str, params: Any) -> None:
+        if self._auth is None or principal is None:
             return
         rejection = self._auth.allows(principal, method, name_of(method, params))
         if rejection is not None:
             raise Refused(Reply(rejection.status, rejection.body, rejection.headers))
 
-    async def _elsewhere(self, scope: Scope, headers: Headers) -> Reply:
-        if self._auth is not None:
-            found = self._auth.metadata(scope)
-            if found is not None:
-                return Reply(found.status, found.body, found.headers)
-        return Reply.text(404, f"There is nothing here: MCP is at {self._path}")
+    def _elsewhere(self, scope: Scope) -> Reply:
+        """What is asked before anybody is known: neither Host nor token are looked at."""
+        if self._auth is not None and (found := self._auth.metadata(scope)) is not None:
+            return Reply(found.status, found.body, found.headers)
+        path = _path(scope)
+        if path == "/health":
+            return Reply.text(200, "ok")
+        if path == "/ready":
+            return Reply.text(200, "ready") if self.ready else Reply.text(503, "not ready")
+        return Reply.text(404, "There is nothing here")
+
+    @property
+    def ready(self) -> bool:
+        """Whether new work is welcome: load balancers ask this."""
+        return self._started and not self.draining and self.backplane.ready
 
     # -- answers ----------------------------------------------------------------------------
 

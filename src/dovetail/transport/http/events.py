@@ -7,6 +7,7 @@ the application keeps them alive, and cuts off those who do not read.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dovetail.transport.http.replies import Pairs, Receive, Send
@@ -35,6 +36,7 @@ class EventStream:
         "_pending",
         "_send",
         "_size",
+        "_stalled",
         "_started",
         "_writer",
         "closed",
@@ -57,6 +59,7 @@ class EventStream:
         self._pending: list[bytes] = []
         self._size = 0
         self._started = False
+        self._stalled = False
         self._writer: asyncio.Task[None] | None = None
         self._began = 0.0  # when the write that is under way began
         self.said = app.loop.time()
@@ -68,6 +71,7 @@ class EventStream:
         if self.closed:
             return False
         if self._size and self._size + len(chunk) > self._app.http.max_unsent:
+            self._stalled = True
             self.cut()
             return False
         self._pending.append(chunk)
@@ -101,6 +105,7 @@ class EventStream:
         """Say that we are alive; give up on those who have taken nothing for long."""
         if self._writer is not None:
             if self._began and now - self._began > self._app.http.write_seconds:
+                self._stalled = True
                 self.cut()
         elif now - self.said > self._app.http.keep_alive_seconds:
             self.put(KEEP_ALIVE)
@@ -120,21 +125,19 @@ class EventStream:
         self.closed = True
         self._pending.clear()
         self._app.streams.discard(self)
-        if self._writer is not None and self._writer is not asyncio.current_task():
+        if self._stalled and self._writer is not None:
             self._writer.cancel()
 
     async def end(self) -> None:
         """Send what is left, and the end of the response."""
         if self._writer is not None:
             await asyncio.wait([self._writer])
-        if self.closed:
-            return
+        if self._stalled:
+            return  # it takes not even the end
         self._close()
-        try:
+        with suppress(OSError):
             await self.open()
             await self._send({"type": "http.response.body", "body": b""})
-        except OSError:
-            pass
 
 
 async def until_hung_up(receive: Receive, then: Callable[[], None]) -> None:

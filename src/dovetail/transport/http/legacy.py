@@ -15,6 +15,7 @@ from dovetail.core.peer import Batch, Request
 from dovetail.core.peer import Reply as Refusal
 from dovetail.errors import INVALID_REQUEST, PARSE_ERROR, McpError
 from dovetail.spec.revisions import BY_ID
+from dovetail.transport.http.auth import Principal
 from dovetail.transport.http.body import Refused
 from dovetail.transport.http.events import EventStream, until_hung_up
 from dovetail.transport.http.post import Post
@@ -39,21 +40,24 @@ class Legacy:
         self,
         message: Handshake,
         headers: Headers,
-        receive: Receive,
         send: Send,
-        principal: str | None,
+        principal: Principal | None,
     ) -> None:
         app = self._app
-        session = self._session(message, headers, principal)
+        if message.envelope is not None:
+            app.check_allowed(principal, str(message.envelope.method), message.params)
+        session = self._session(message, headers, None if principal is None else principal.id)
         try:
             if len(session.peer.in_flight) >= app.limits.max_in_flight:
                 raise Refused(app.busy(f"{app.limits.max_in_flight} requests are running"))
-            await self._receive(session, message, send)
+            await self._receive(session, message, send, principal)
         finally:
             if app.stateless:
                 session.end()
 
-    async def _receive(self, session: HttpSession, message: Handshake, send: Send) -> None:
+    async def _receive(
+        self, session: HttpSession, message: Handshake, send: Send, principal: Principal | None
+    ) -> None:
         app = self._app
         if message.envelope is not None and message.params is not None:
             event: Any = session.peer.accept(message.envelope, message.params, len(message.body))
@@ -62,6 +66,7 @@ class Legacy:
         if isinstance(event, Request):
             await Post(app, session, send).serve(event)
         elif isinstance(event, Batch):
+            self._check_batch(event, session, principal)
             await Post(app, session, send).serve_batch(event)
         elif isinstance(event, Refusal):
             malformed = event.code in (PARSE_ERROR, INVALID_REQUEST)
@@ -70,6 +75,17 @@ class Legacy:
             if event is not None:
                 session.take(event)
             await send_reply(send, Reply(202, headers=app.extra))
+
+    def _check_batch(self, batch: Batch, session: HttpSession, principal: Principal | None) -> None:
+        """All of it may be done, or nothing of it is."""
+        requests = [event for event in batch.events if isinstance(event, Request)]
+        try:
+            for request in requests:
+                self._app.check_allowed(principal, request.method, request.params)
+        except Refused:
+            for request in requests:
+                session.peer.settle(request)
+            raise
 
     def _session(self, message: Handshake, headers: Headers, principal: str | None) -> HttpSession:
         app = self._app

@@ -82,7 +82,7 @@ class Exchange:
             frame, status = encode(ResultFrame(request.id, outcome)), 200
         except asyncio.CancelledError:
             if request.cancelled:
-                self._forget_cancellation()
+                await self._forget()
                 return
             if self._task is not None and self._task.cancelling():
                 raise  # the server ends
@@ -119,13 +119,15 @@ class Exchange:
         if self._task is not None and not self._done:
             self._task.cancel("the client hung up")
 
-    def _forget_cancellation(self) -> None:
-        """It was ours, and it has done its work."""
+    async def _forget(self) -> None:
+        """The cancellation was ours, and has done its work. Nobody hears how it ended."""
         if self._task is not None:
             self._task.uncancel()
-        if self._stream is not None:
-            self._stream.lost = None
-            self._stream.cut()
+        if self._stream is None:
+            self._stream = EventStream(self._app, self._send)
+        self._stream.lost = None
+        self._stream.cut()
+        await self._stream.end()
 
     async def _answer(self, frame: bytes, status: int) -> None:
         app = self._app
@@ -181,7 +183,7 @@ class Exchange:
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         raise LocalProtocolError("A client of 2026-07-28 is asked by the answer (digest S9)")
 
-    def release(self) -> None:
+    def hang_up(self, retry_ms: int | None = None) -> None:
         """Whoever lets go of this exchange has cancelled it."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:

@@ -177,12 +177,18 @@ class Post:
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         return await self._owner.ask(method, params, self.emit)
 
-    def release(self) -> None:
-        """End the response, not the request: the client comes back for the rest."""
-        if self._done:
+    def hang_up(self, retry_ms: int | None = None) -> None:
+        """End the response, not the request: the client comes back for the rest.
+
+        Only since 2025-11-25 does it know that it should.
+        """
+        revision = self._owner.peer.revision
+        if self._done or revision is None or not revision.polling:
             return
         stream = self._open()
         if stream.shown is not None:
+            if retry_ms is not None:
+                stream.emit(b"", retry_ms)
             shown, stream.shown = stream.shown, None
             self._app.home.spawn(shown.end(), "ending a stream")
 

@@ -49,7 +49,8 @@ class LoggedStream:
     def show(self, cursor: int, frame: bytes, retry_ms: int | None = None) -> None:
         if self.shown is not None:
             id = f"{self.name}-{cursor}"
-            self.shown.put(encode_event(frame, id=id, retry_ms=retry_ms))
+            event = "message" if frame else None
+            self.shown.put(encode_event(frame, id=id, retry_ms=retry_ms, event=event))
 
     def finish(self) -> None:
         """The stream grows no more. Whoever shows it ends the response."""
@@ -176,7 +177,7 @@ class HttpSession:
             raise ConnectionClosed("the session has ended")
         return await self._asking.ask(method, params, send)
 
-    def release(self) -> None:
+    def hang_up(self, retry_ms: int | None = None) -> None:
         """A GET stream carries no answers that one could come back for."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
