@@ -90,7 +90,7 @@ class Dispatch:
 
     def _folded(self, handlers: dict[str, Handler]) -> dict[str, Handler]:
         """With the middleware around them, and spans if the program makes any."""
-        traced = "opentelemetry.trace" in sys.modules
+        traced = _is_traced()
         if not traced and not self._server.chain:
             return handlers
         from dovetail.server.middleware import fold
@@ -307,3 +307,11 @@ def _shown(ref: Any) -> str:
 def _refusal(error: ToolError) -> McpError:
     """The author's text, where there is no model to read it: no crash, but an error."""
     return McpError(INTERNAL_ERROR, data=str(error))
+
+
+def _is_traced() -> bool:
+    """Whether the program has set OpenTelemetry up; its stand-in makes no spans."""
+    trace = sys.modules.get("opentelemetry.trace")
+    return trace is not None and not isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider
+    )

@@ -20,13 +20,16 @@ from dovetail.errors import (
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     McpError,
+    Unavailable,
 )
 from dovetail.runtime.link import Handler, Link
 from dovetail.server.session import Session
+from dovetail.server.tasks.elsewhere import Elsewhere
 from dovetail.server.tasks.job import BeforeTask, Job, TaskContext
 from dovetail.server.tasks.record import (
     IllegalTransition,
     InvalidPosition,
+    StoreAway,
     StoreError,
     StoreFull,
     TaskRecord,
@@ -57,6 +60,7 @@ class TaskService:
         self._jobs: dict[str, Job] = {}
         # Tasks that have ended, though the store could not be told: they have failed.
         self._lost: set[str] = set()
+        self._elsewhere: Elsewhere | None = None  # the tasks of other nodes
 
     def core_handlers(self) -> dict[str, Handler]:
         return {
@@ -75,8 +79,16 @@ class TaskService:
 
     async def open(self) -> None:
         """What an earlier process left running has failed; nobody shall wait for it."""
-        self._store = self._given or MemoryStore()
+        self._elsewhere = None
+        self._store = self._given or self._shared_store() or MemoryStore()
         await self._store.recover("The server was restarted while the task was running")
+
+    def _shared_store(self) -> TaskStore | None:
+        nodes = self._server.nodes
+        store = None if nodes is None else nodes.task_store()
+        if nodes is not None and store is not None:
+            self._elsewhere = Elsewhere(nodes, store, self._jobs.get)
+        return store
 
     async def close(self) -> None:
         await asyncio.sleep(0)  # all of them have begun: one that has not would never end
@@ -132,6 +144,8 @@ class TaskService:
             await self._store.create(record)
         except StoreFull as error:
             raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {error}") from None
+        except StoreAway as error:
+            raise Unavailable("The task could not be kept") from error
         except StoreError as error:
             raise McpError(INTERNAL_ERROR, data="The task could not be kept") from error
         except asyncio.CancelledError:
@@ -184,9 +198,37 @@ class TaskService:
         made_in_core = job is not None and job.request.revision.tasks
         if made_in_core and session.ready:
             session.connection.notify("notifications/tasks/status", core_task(record))
+        self._show(record)
+        if self._server.nodes is not None:
+            self._server.nodes.tell("task", record.task_id)
+
+    def _show(self, record: TaskRecord) -> None:
         for other in self._server.sessions:
             if other.principal == record.principal:
                 other.task_changed(record.task_id, extension_task(record))
+
+    # -- the other nodes -------------------------------------------------------------------
+
+    def concerns(self) -> set[str]:
+        """The tasks that somebody here runs or watches."""
+        watched = (session.watched_tasks() for session in self._server.sessions)
+        return set(self._jobs).union(*watched)
+
+    async def heard(self, task_id: str) -> None:
+        """Another node has changed a task: perhaps it has ended one of ours."""
+        if self._elsewhere is not None:
+            self._elsewhere.heard(task_id)
+        job = self._jobs.get(task_id)
+        watchers = [s for s in self._server.sessions if task_id in s.watched_tasks()]
+        who = {session.principal for session in watchers}
+        if job is not None:
+            who.add(job.principal)
+        for principal in who:
+            record = await self._guarded(self._store.get(task_id, principal))
+            if record is not None:
+                self._show(record)
+                if job is not None and record.is_terminal:
+                    job.stop()
 
     # -- the methods -----------------------------------------------------------------------
 
@@ -215,6 +257,8 @@ class TaskService:
     async def _guarded(self, reading: Any) -> Any:
         try:
             return await reading
+        except StoreAway as error:
+            raise Unavailable("The tasks cannot be read now") from error
         except StoreError as error:
             raise McpError(INTERNAL_ERROR, data="The tasks cannot be read now") from error
 
@@ -253,6 +297,7 @@ class TaskService:
             else:
                 change = self._store.update(record.task_id, lambda r: transition(r, "cancelled"))
                 record = await self._guarded(change) or record
+                self._changed(record, connection.session)  # the node that runs it hears so
         except IllegalTransition:
             if not request.revision.modern:
                 text = f"The task is {record.status} already"
@@ -269,16 +314,22 @@ class TaskService:
         job = self._jobs.get(record.task_id)
         if job is not None:
             await self._guarded(job.answer(responses))
+        elif self._elsewhere is not None:
+            await self._guarded(self._elsewhere.answer(record.task_id, responses))
         return self._server.stamps(request.revision)
 
     async def _result(self, request: Request, connection: Link) -> dict[str, Any]:
         """Wait for the end, be asked meanwhile, and return exactly what the call gave."""
         record = await self._find(request, connection)
+        asked: set[str] = set()
         while not record.is_terminal:
             job = self._jobs.get(record.task_id)
             if job is not None:
-                with job.collected_by(connection.session):
+                with job.collected_by(connection):
                     await job.done.wait()
+            elif self._elsewhere is not None:
+                session, seconds = connection.session, POLL_MS / 1000
+                await self._guarded(self._elsewhere.wait(record, session, asked, seconds))
             else:  # another process runs it, or it is just being finished
                 await asyncio.sleep(POLL_MS / 1000)
             record = await self._find(request, connection)
