@@ -28,7 +28,7 @@ __all__ = ["Post"]
 
 
 class Post:
-    __slots__ = ("_app", "_done", "_owner", "_send", "_shown", "_stream")
+    __slots__ = ("_app", "_done", "_leaving", "_owner", "_send", "_shown", "_stream")
 
     def __init__(self, app: "HttpApp", owner: "HttpSession", send: Send) -> None:
         self._app = app
@@ -36,6 +36,7 @@ class Post:
         self._send = send
         self._stream: LoggedStream | None = None
         self._shown: EventStream | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._done = False
 
     # -- serving ---------------------------------------------------------------------------
@@ -143,7 +144,9 @@ class Post:
         for frame in frames:
             stream.emit(frame)
         stream.finish()
-        if self._shown is not None:
+        if self._leaving is not None:
+            await self._leaving
+        elif self._shown is not None:
             await self._shown.end()
 
     # -- the link --------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class Post:
             if retry_ms is not None:
                 stream.emit(b"", retry_ms)
             shown, stream.shown = stream.shown, None
-            self._app.home.spawn(shown.end(), "ending a stream")
+            self._leaving = self._app.loop.create_task(shown.end())
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         self._owner.spawn(coroutine, what)
