@@ -80,6 +80,11 @@ class EventStream:
             self._writer = self._app.loop.create_task(self._write())
         return True
 
+    async def drained(self) -> None:
+        """Wait until the client has taken what was put."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+
     async def open(self) -> None:
         """Send the head now, so that the client knows that it is heard."""
         if not self._started:
@@ -130,8 +135,7 @@ class EventStream:
 
     async def end(self) -> None:
         """Send what is left, and the end of the response."""
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
+        await self.drained()
         if self._stalled:
             return  # it takes not even the end
         self._close()

@@ -9,7 +9,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dovetail.backplane.base import Event
 from dovetail.core.exchange import Handshake, Headers, known_version
 from dovetail.core.peer import Batch, Request
 from dovetail.core.peer import Reply as Refusal
@@ -136,7 +135,7 @@ class Legacy:
             raise Refused(app.busy(f"{len(session.live)} streams of the session are open"))
         last = headers.get(LAST_EVENT)
         if last is None:
-            await self._show(session, session.new_stream("g"), [], False, receive, send)
+            await self._show(session, session.new_stream("g"), 0, receive, send)
         else:
             await self._resume(session, last.strip().decode("latin-1"), receive, send)
 
@@ -159,36 +158,26 @@ class Legacy:
             raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
         name, cursor = place
         stream = session.live.get(name)
-        is_over = stream is None and name.startswith("p")
         if stream is None:
             stream = LoggedStream(session, name)
-        missed = await self._app.log.read(stream.key, cursor)
-        if not is_over:
-            session.live[name] = stream
-        await self._show(session, stream, missed, is_over, receive, send)
+            if name.startswith("g"):
+                session.live[name] = stream
+        await self._show(session, stream, cursor, receive, send)
 
     async def _show(
-        self,
-        session: HttpSession,
-        stream: LoggedStream,
-        missed: list[Event],
-        is_over: bool,
-        receive: Receive,
-        send: Send,
+        self, session: HttpSession, stream: LoggedStream, cursor: int, receive: Receive, send: Send
     ) -> None:
         """Until the client goes or the stream ends. The newest response takes a stream over:
         that of an older one is most likely a dead connection."""
         app = self._app
         gone: asyncio.Future[None] = app.loop.create_future()
         shown = EventStream(app, send, app.extra, partial(_resolve, gone))
-        before, stream.shown = stream.shown, shown
-        if before is not None:
-            before.cut()
         await shown.open()
-        for event in missed:
-            if event.data:
-                stream.show(event.cursor, event.data)
-        if not is_over:
+        await stream.replay(shown, cursor)
+        if session.live.get(stream.name) is stream and not shown.closed:
+            before, stream.shown = stream.shown, shown
+            if before is not None:
+                before.cut()
             await self._hold(session, stream, shown, gone, receive)
         await shown.end()
 

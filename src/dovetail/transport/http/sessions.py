@@ -44,13 +44,22 @@ class LoggedStream:
         """Keep a message, and show it. An empty one primes: it only gives an id to resume at."""
         frame = compact(frame) if b"\n" in frame else frame
         cursor = self._session.app.log.append(self.key, frame)
-        self.show(cursor, frame, retry_ms)
-
-    def show(self, cursor: int, frame: bytes, retry_ms: int | None = None) -> None:
         if self.shown is not None:
-            id = f"{self.name}-{cursor}"
-            event = "message" if frame else None
-            self.shown.put(encode_event(frame, id=id, retry_ms=retry_ms, event=event))
+            self.shown.put(self.event(cursor, frame, retry_ms))
+
+    def event(self, cursor: int, frame: bytes, retry_ms: int | None = None) -> bytes:
+        kind = "message" if frame else None
+        return encode_event(frame, id=f"{self.name}-{cursor}", retry_ms=retry_ms, event=kind)
+
+    async def replay(self, shown: EventStream, cursor: int) -> None:
+        """Show again what followed ``cursor``, at the pace of the client."""
+        log = self._session.app.log
+        while missed := await log.read(self.key, cursor):
+            for event in missed:
+                if event.data and not shown.closed:
+                    shown.put(self.event(event.cursor, event.data))
+                    await shown.drained()
+            cursor = missed[-1].cursor
 
     def finish(self) -> None:
         """The stream grows no more. Whoever shows it ends the response."""
