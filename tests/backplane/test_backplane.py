@@ -244,20 +244,18 @@ def test_a_record_is_seen_by_all(nodes: Nodes) -> None:
             assert await two.records.get("r") == b"\x00\xff"
             await two.records.put("r", b"new", 60)
             assert await one.records.get("r") == b"new"
-            assert await one.records.touch("r", 60)
             await one.records.delete("r")
             assert await two.records.get("r") is None
-            assert not await two.records.touch("r", 60)
 
     run(body())
 
 
-def test_a_record_expires_unless_it_is_touched(nodes: Nodes) -> None:
+def test_a_record_expires_unless_it_is_put_again(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(1) as (one,):
             await one.records.put("short", b"1", 0.05)
             await one.records.put("long", b"1", 0.05)
-            assert await one.records.touch("long", 60)
+            await one.records.put("long", b"1", 60)
             await until(lambda: _equals(one.records.get("short"), None))
             assert await one.records.get("long") == b"1"
 

@@ -109,9 +109,6 @@ class Records(Protocol):
 
     async def get(self, name: str) -> bytes | None: ...
 
-    async def touch(self, name: str, seconds: float) -> bool:
-        """Start the time to live anew; False if the record is gone."""
-
     async def delete(self, name: str) -> None: ...
 
 

@@ -63,7 +63,8 @@ class Conversation:
         self._unread: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
-        self.ended = False
+        self._ended = False  # by the other side
+        self._left = False  # by us
         self.failed = False
 
     @property
@@ -81,7 +82,7 @@ class Conversation:
         while not self._unread:
             if self.failed:
                 raise NodeGone("The other node is gone")
-            if self.ended:
+            if self._ended or self._left:
                 return None
             self._news.clear()
             await self._news.wait()
@@ -89,14 +90,18 @@ class Conversation:
         self._size -= len(data)
         return data
 
+    def leave(self) -> None:
+        """We listen no more: whoever waits in `receive` gets None."""
+        self._left = True
+        self._news.set()
+
     async def close(self) -> None:
         """We have said everything, and listen no more."""
         self._calls.forget(self)
-        if not self.failed and not self.ended:
+        self.leave()
+        if not self.failed and not self._ended:
             with suppress(BackplaneAway):
                 await self.post(_END, b"")
-        self.ended = True
-        self._news.set()
 
     async def post(self, verb: int, data: bytes) -> bool:
         return await self._calls.post(self.key, verb, data, self._kind)
@@ -106,7 +111,7 @@ class Conversation:
             self._unread.append(data)
             self._size += len(data)
         if verb == _END:
-            self.ended = True
+            self._ended = True
             self._calls.forget(self)
         if verb == _FAIL or self._size > MAX_UNREAD:
             self.fail()

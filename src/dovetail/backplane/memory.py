@@ -232,11 +232,5 @@ class _Records:
     async def get(self, name: str) -> bytes | None:
         return self._hub.get(name)
 
-    async def touch(self, name: str, seconds: float) -> bool:
-        data = await self.get(name)
-        if data is not None:
-            await self.put(name, data, seconds)
-        return data is not None
-
     async def delete(self, name: str) -> None:
         self._hub.delete(name)

@@ -314,9 +314,5 @@ class _Records:
         data: bytes | None = await self._engine.call("GET", self._prefix + name)
         return data
 
-    async def touch(self, name: str, seconds: float) -> bool:
-        key = self._prefix + name
-        return bool(await self._engine.call("PEXPIRE", key, _milliseconds(seconds)))
-
     async def delete(self, name: str) -> None:
         await self._engine.call("DEL", self._prefix + name)

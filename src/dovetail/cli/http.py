@@ -6,7 +6,8 @@ import socket
 import sys
 from typing import Any
 
-from dovetail.backplane.keys import KEYS_VARIABLE, KeyRing
+from dovetail.backplane.base import Backplane
+from dovetail.backplane.keys import KEYS_FILE_VARIABLE, KEYS_VARIABLE, KeyRing
 from dovetail.cli.target import TargetError, address
 from dovetail.runtime.link import Tap
 from dovetail.transport.guard import Guard, is_loopback
@@ -14,6 +15,7 @@ from dovetail.transport.guard import Guard, is_loopback
 __all__ = ["add_arguments", "run"]
 
 _PATH = "/mcp"
+BACKPLANE_VARIABLE = "DOVETAIL_BACKPLANE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stateless", action="store_true", help="no sessions for revisions up to 2025-11-25"
     )
+    group.add_argument(
+        "--backplane",
+        metavar="URL",
+        default=os.environ.get(BACKPLANE_VARIABLE),
+        help=f"redis://... that all nodes share (${BACKPLANE_VARIABLE}; extra `redis`)",
+    )
 
 
 def run(options: argparse.Namespace, tap: Tap | None) -> int:
@@ -33,7 +41,10 @@ def run(options: argparse.Namespace, tap: Tap | None) -> int:
     except ImportError as error:
         raise TargetError(f"--http needs {error.name}: pip install 'dovetail[http]'") from None
     host, port = address(options.http)
-    if options.workers > 1:
+    if options.backplane is not None:
+        _check_backplane()
+        _backplane(options.backplane, "")  # here a mistake is said once, not by every worker
+    elif options.workers > 1:
         _check_workers(options)
     try:
         listener = bind(host, port)
@@ -53,21 +64,56 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
     from dovetail.cli.serve import build
 
     guard = Guard.of(listener.getsockname()[0], options.allow_host, options.allow_origin)
-    return build(options).asgi(
+    server = build(options)
+    return server.asgi(
         path=_PATH,
         guard=guard,
         stateless=options.stateless,
-        keys=KeyRing.from_environment(),
+        backplane=_backplane(options.backplane, server.name),
+        keys=_keys(),
         tap=tap,
     )
+
+
+def _keys() -> KeyRing | None:
+    try:
+        return KeyRing.from_environment()
+    except (OSError, ValueError) as error:
+        raise TargetError(f"{KEYS_VARIABLE}: {error}") from None
+
+
+def _backplane(url: str | None, name: str) -> Backplane | None:
+    """Servers of different names can share an engine."""
+    if url is None:
+        return None
+    try:
+        from dovetail.backplane.redis import RedisBackplane
+
+        return RedisBackplane(url, namespace=f"dovetail:{name}")
+    except ModuleNotFoundError as error:
+        raise TargetError(
+            f"--backplane needs {error.name}: pip install 'dovetail[redis]'"
+        ) from None
+    except ValueError as error:
+        raise TargetError(f"--backplane {url}: {error}") from None
+
+
+def _check_backplane() -> None:
+    """Nodes that do not share the keys would refuse each other's sessions."""
+    if _keys() is None:
+        raise TargetError(
+            f"--backplane needs the secret that all nodes share, in {KEYS_VARIABLE} or in the file "
+            f"that {KEYS_FILE_VARIABLE} names; `openssl rand -hex 32` makes one"
+        )
 
 
 def _check_workers(options: argparse.Namespace) -> None:
     if not options.stateless:
         raise TargetError(
-            "several workers cannot find each other's sessions: add --stateless, or serve with one"
+            "several workers cannot find each other's sessions: add --backplane redis://... or "
+            "--stateless, or serve with one"
         )
-    if KeyRing.from_environment() is None:  # what one worker seals another must open
+    if _keys() is None:  # what one worker seals another must open
         os.environ[KEYS_VARIABLE] = KeyRing().text()
 
 

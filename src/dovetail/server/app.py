@@ -43,6 +43,9 @@ from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
 from dovetail.spec.revisions import MODERN, Revision
 
 if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts faster
+    from dovetail.backplane.base import Backplane
+    from dovetail.backplane.calls import Calls
+    from dovetail.backplane.keys import KeyRing
     from dovetail.server.custom import CustomMethod, CustomNotification
     from dovetail.server.middleware import Middleware
     from dovetail.server.mount import Mount
@@ -595,10 +598,25 @@ class Server:
 
         run_stdio(self, tap)
 
-    def join(self, nodes: "Nodes | None") -> None:
-        """Serve as one of several nodes from now on, or alone again."""
-        self.nodes = nodes
-        self._changes.tell = None if nodes is None else nodes.tell
+    def use_keys(self, keys: Sequence[bytes]) -> None:
+        """Seal with these, unless the author has named others."""
+        self._state_keys = self._state_keys or keys
+        self.__dict__.pop("seal", None)
+
+    def share(self, backplane: "Backplane", keys: "KeyRing") -> "Calls":
+        """Serve as one of several nodes from now on; the conversations with the others."""
+        from dovetail.server.nodes import Nodes
+
+        self.nodes = Nodes(self, backplane, keys)
+        self._changes.tell = self.nodes.tell
+        return self.nodes.calls
+
+    async def unshare(self) -> None:
+        """Serve alone again, if at all."""
+        nodes, self.nodes = self.nodes, None
+        self._changes.tell = None
+        if nodes is not None:
+            await nodes.close()
 
     async def close_stores(self) -> None:
         """The process ends: nobody will serve from them again."""

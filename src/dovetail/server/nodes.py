@@ -27,8 +27,6 @@ _News = tuple[str, str]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_News).decode
 
-LISTS = ("tools", "resources", "prompts")
-
 
 class Nodes:
     """This node among the others, while it serves."""
@@ -58,10 +56,7 @@ class Nodes:
 
     def _gap(self) -> None:
         for session in self._server.sessions:
-            for kind in LISTS if self._server.policy.list_changed else ():
-                session.list_has_changed(kind)
-            for uri in session.watched():
-                session.resource_updated(uri)
+            session.all_may_have_changed()
         if self._server.tasks is not None:
             for task_id in self._server.tasks.concerns():
                 self._home.spawn(self._server.tasks.heard(task_id), "news of a task")

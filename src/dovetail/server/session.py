@@ -29,6 +29,8 @@ __all__ = ["LEVELS", "Session", "Stream", "capability_names"]
 # RFC 5424, least first (digest 3).
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
+LISTS = ("tools", "resources", "prompts")
+
 _DEFAULT_LEVEL = "info"  # until the client says; MCP leaves the choice to the server
 
 
@@ -75,8 +77,7 @@ class Session:
 
     def promise(self, capabilities: ServerCapabilities) -> None:
         """Remember what initialize declared: only that may be announced (digest S12)."""
-        declared = ("tools", "resources", "prompts")
-        kinds = [kind for kind in declared if getattr(capabilities, kind) is not UNSET]
+        kinds = [kind for kind in LISTS if getattr(capabilities, kind) is not UNSET]
         self.list_changed = frozenset(kinds)
         self.logs = capabilities.logging is not UNSET
 
@@ -178,6 +179,29 @@ class Session:
         for stream in self.streams.values():
             if stream.wanted.resource_subscriptions and uri in stream.wanted.resource_subscriptions:
                 stream.send(method, {"uri": uri})
+
+    def kept(self) -> dict[str, Any]:
+        """What another node needs to go on with this client."""
+        return {
+            "log_level": self.log_level,
+            "logs": self.logs,
+            "list_changed": sorted(self.list_changed),
+            "subscriptions": sorted(self.subscriptions),
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Go on where another node has left."""
+        self.log_level = kept["log_level"]
+        self.logs = kept["logs"]
+        self.list_changed = frozenset(kept["list_changed"])
+        self.subscriptions = set(kept["subscriptions"])
+
+    def all_may_have_changed(self) -> None:
+        """News may have been lost: a list that is read once too often does no harm."""
+        for kind in LISTS if self.server.policy.list_changed else ():
+            self.list_has_changed(kind)
+        for uri in self.watched():
+            self.resource_updated(uri)
 
     def watched(self) -> set[str]:
         """The resources whose changes this client wants to hear of."""

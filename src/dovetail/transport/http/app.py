@@ -6,16 +6,17 @@ the event loop of that request. Given a lifespan it starts and ends with that.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, Unpack
 
 from dovetail.backplane.base import Backplane, BackplaneAway
+from dovetail.backplane.calls import Calls
 from dovetail.backplane.keys import KeyRing, SessionIds
 from dovetail.backplane.memory import MemoryBackplane
 from dovetail.core.exchange import Handshake, Headers, Intake, one_of_each, status
 from dovetail.core.peer import Notification, Peer, Request
-from dovetail.errors import INTERNAL_ERROR, McpError, RemoteProtocolError
+from dovetail.errors import McpError, RemoteProtocolError, Unavailable
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Home, Link
 from dovetail.spec.headers import Mirror, name_of
@@ -28,6 +29,7 @@ from dovetail.transport.http.guard import Gate
 from dovetail.transport.http.legacy import Legacy
 from dovetail.transport.http.limits import HttpLimits
 from dovetail.transport.http.modern import Exchange
+from dovetail.transport.http.nodes import HttpNodes
 from dovetail.transport.http.options import HttpOptions, Options
 from dovetail.transport.http.replies import (
     Pairs,
@@ -63,6 +65,9 @@ class Host(Protocol):
     def serve_on(self, home: Home) -> None: ...
     def leave(self, home: Home) -> None: ...
     def end_streams(self) -> None: ...
+    def use_keys(self, keys: Sequence[bytes]) -> None: ...
+    def share(self, backplane: Backplane, keys: KeyRing) -> Calls: ...
+    async def unshare(self) -> None: ...
 
 
 class HttpApp:
@@ -71,6 +76,7 @@ class HttpApp:
     loop: asyncio.AbstractEventLoop
     home: Home
     peer: Peer  # for 2026-07-28, which has no state: it writes messages
+    nodes: HttpNodes | None = None  # the others, if there can be any
 
     def __init__(self, host: Host, **given: Unpack[HttpOptions]) -> None:
         options = Options(**given)
@@ -79,6 +85,8 @@ class HttpApp:
         self.http = options.limits or HttpLimits()
         self.backplane: Backplane = options.backplane or MemoryBackplane()
         self.keys = options.keys or KeyRing()
+        if options.keys is not None:
+            host.use_keys(options.keys.keys)
         self.stateless = options.stateless
         self.answers = options.answers
         self.tap = options.tap
@@ -111,18 +119,20 @@ class HttpApp:
         if not self._started or self.loop.is_closed():
             await self._start()
         if kind == "http":
-            try:
-                await self._http(scope, receive, send)
-            except Refused as refused:
-                await send_reply(send, refused.reply)
-            except RemoteProtocolError as error:
-                await send_reply(
-                    send, self.refusal(status(error.error.code), error.error, error.id)
-                )
-            except BackplaneAway as away:
-                await send_reply(send, self.unavailable(str(away), away.retry_after))
-            except Gone:
-                pass
+            await self._answered(self._http(scope, receive, send), send)
+
+    async def _answered(self, serving: Coroutine[Any, Any, None], send: Send) -> None:
+        """Serve, and turn refusals into answers."""
+        try:
+            await serving
+        except Refused as refused:
+            await send_reply(send, refused.reply)
+        except RemoteProtocolError as error:
+            await send_reply(send, self.refusal(status(error.error.code), error.error, error.id))
+        except BackplaneAway as away:
+            await send_reply(send, self.unavailable(Unavailable(str(away), away.retry_after)))
+        except Gone:
+            pass
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         pairs = scope["headers"]
@@ -142,9 +152,40 @@ class HttpApp:
         if method == "POST":
             await self._post(headers, receive, send, principal)
             return
-        who = None if principal is None else principal.id
         if not self.has_sessions or _names_modern(headers):
             raise Refused(self.not_allowed())
+        if self.nodes is None or not await self.nodes.routed(
+            method, headers, b"", receive, send, principal
+        ):
+            await self._verb(method, headers, receive, send, principal)
+
+    async def brought(
+        self,
+        method: str,
+        headers: Headers,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
+    ) -> None:
+        """A request for a session of ours that came to another node, which has checked it."""
+        if method == "POST":
+            serving = self._posted(
+                self._intake.post(headers, body), headers, receive, send, principal
+            )
+        else:
+            serving = self._verb(method, headers, receive, send, principal)
+        await self._answered(serving, send)
+
+    async def _verb(
+        self,
+        method: str,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
+    ) -> None:
+        who = None if principal is None else principal.id
         if method == "GET":
             await self._legacy.get(headers, receive, send, who)
         elif method == "DELETE":
@@ -164,6 +205,21 @@ class HttpApp:
         if self.tap is not None:
             self.tap("in", body)
         found = self._intake.post(headers, body)
+        if (
+            self.nodes is None
+            or type(found) is not Handshake
+            or not await self.nodes.routed("POST", headers, body, receive, send, principal)
+        ):
+            await self._posted(found, headers, receive, send, principal)
+
+    async def _posted(
+        self,
+        found: Request | Notification | Handshake | None,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
+    ) -> None:
         if self.active >= self.http.max_in_flight:
             raise Refused(self.busy(f"{self.active} requests are running"))
         self.active += 1
@@ -233,20 +289,22 @@ class HttpApp:
         return Reply.json(code, self.peer.error(id, error), self.extra)
 
     def busy(self, why: str) -> Reply:
-        return self.unavailable(f"Too many: {why}. Try again later.")
+        return self.unavailable(Unavailable(f"Too many: {why}. Try again later."))
 
-    def unavailable(self, why: str, retry_after: int = 1) -> Reply:
-        body = self.peer.error(None, McpError(INTERNAL_ERROR, data=why))
-        return Reply.json(503, body, ((b"retry-after", b"%d" % retry_after), *self.extra))
+    def unavailable(self, error: Unavailable, id: Any = None) -> Reply:
+        later = (b"retry-after", b"%d" % error.retry_after)
+        return Reply.json(503, self.peer.error(id, error), (later, *self.extra))
 
     def not_allowed(self) -> Reply:
         verbs = b"POST" if self.stateless or not self.has_sessions else b"POST, GET, DELETE"
         return Reply.text(405, "Not here", ((b"allow", verbs), *self.extra))
 
-    def opened(self, session: HttpSession) -> Pairs:
+    async def opened(self, session: HttpSession) -> Pairs:
         """``initialize`` was answered: if it was agreed to, there is a session now."""
         if self.stateless or session.peer.revision is None:
             return ()
+        if self.nodes is not None:
+            await self.nodes.keep(session)
         self.sessions.keep(session)
         return ((b"mcp-session-id", session.id.encode()),)
 
@@ -288,13 +346,13 @@ class HttpApp:
         self.home = Home(self.limits)
         self.streams.clear()
         self.sessions = Sessions(self)
+        self.ids = SessionIds(self.keys, self.backplane.node)
+        self.log = self.backplane.log
         self._stop = asyncio.Event()
         ready: asyncio.Future[None] = loop.create_future()
         self._holder = loop.create_task(self._hold(ready), name="dovetail http")
         await ready
         self.host.serve_on(self.home)
-        self.ids = SessionIds(self.keys, self.backplane.node)
-        self.log = self.backplane.log
         self.peer = self.host.new_peer()
         self.peer.resume(MODERN)
         methods = self.host.modern_methods if MODERN in self.host.revisions else None
@@ -304,18 +362,28 @@ class HttpApp:
 
     async def _hold(self, ready: asyncio.Future[None]) -> None:
         """Keep the server's lifespan and the backplane open: entered and left in one task."""
+        shared = self.host.share(self.backplane, self.keys) if self.backplane.shared else None
         try:
             async with self.host.running():
+                if shared is not None:
+                    self.nodes = HttpNodes(self, shared)
                 await self.backplane.open()
                 try:
                     ready.set_result(None)
                     await self._stop.wait()
                 finally:
-                    await self.backplane.close()
+                    await self._leave_nodes()
         except Exception as error:
             if ready.done():
                 raise
             ready.set_exception(error)
+
+    async def _leave_nodes(self) -> None:
+        if self.nodes is not None:
+            self.nodes.close()
+            await self.host.unshare()
+            self.nodes = None
+        await self.backplane.close()
 
     def _tick(self) -> None:
         self._ticker = self.loop.call_later(_TICK_SECONDS, self._tick)
@@ -338,7 +406,7 @@ class HttpApp:
         self._started = False
         self._ticker.cancel()
         for session in self.sessions:
-            self.sessions.drop(session)
+            self.sessions.lose(session)  # another node may go on with it
         for stream in list(self.streams):
             stream.cut()
         self.host.leave(self.home)

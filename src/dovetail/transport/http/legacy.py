@@ -160,6 +160,8 @@ class Legacy:
         stream = session.live.get(name)
         if stream is None:
             stream = LoggedStream(session, name)
+            if self._app.nodes is not None and session.inherits(name):
+                await self._app.nodes.settle(stream)
             if name.startswith("g"):
                 session.live[name] = stream
         await self._show(session, stream, cursor, receive, send)

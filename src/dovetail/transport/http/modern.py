@@ -14,12 +14,13 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.exchange import answer_status
 from dovetail.core.peer import Peer, Request
-from dovetail.errors import LocalProtocolError
+from dovetail.errors import LocalProtocolError, Unavailable
 from dovetail.runtime.connection import compact
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import INTERRUPTED, error_answer
 from dovetail.runtime.steps import begin, resumed
 from dovetail.transport.http.auth import Principal
+from dovetail.transport.http.body import Refused
 from dovetail.transport.http.events import EventStream, until_hung_up
 from dovetail.transport.http.replies import Receive, Send, send_json
 from dovetail.wire.jsonrpc import ResultFrame, encode
@@ -88,6 +89,8 @@ class Exchange:
                 raise  # the server ends
             frame, status = error_answer(self._app.peer, request, INTERRUPTED)[0], 200
         except BaseException as error:
+            if isinstance(error, Unavailable) and self._stream is None:
+                raise Refused(self._app.unavailable(error, request.id)) from None
             frame, code = error_answer(self._app.peer, request, error)
             status = answer_status(code)
         finally:

@@ -13,12 +13,14 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Batch, Cancelled, Notification, Peer, Request, Response
 from dovetail.core.peer import Reply as Refusal
+from dovetail.errors import Unavailable
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import INTERRUPTED, error_answer
 from dovetail.runtime.steps import begin, resumed
+from dovetail.transport.http.body import Refused
 from dovetail.transport.http.events import EventStream
 from dovetail.transport.http.replies import Pairs, Reply, Send, send_json, send_reply
-from dovetail.wire.jsonrpc import ResultFrame, encode
+from dovetail.wire.jsonrpc import Id, ResultFrame, encode
 
 if TYPE_CHECKING:
     from dovetail.transport.http.app import HttpApp
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Post"]
 
+# Requests that change what a session needs to live on elsewhere.
+_KEPT = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+
 
 class Post:
-    __slots__ = ("_app", "_done", "_leaving", "_owner", "_send", "_shown", "_stream")
+    __slots__ = ("_app", "_done", "_ids", "_leaving", "_owner", "_send", "_shown", "_stream")
 
     def __init__(self, app: "HttpApp", owner: "HttpSession", send: Send) -> None:
         self._app = app
@@ -38,20 +43,23 @@ class Post:
         self._shown: EventStream | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._done = False
+        self._ids: list[Id] = []
 
     # -- serving ---------------------------------------------------------------------------
 
     async def serve(self, request: Request) -> None:
+        self._ids = [request.id]
         if self._app.answers == "sse" and request.method != "initialize":
             self._open()
         frame = await self._run(request)
-        extra = self._app.opened(self._owner) if request.method == "initialize" else ()
+        extra = await self._app.opened(self._owner) if request.method == "initialize" else ()
         await self._answer([] if frame is None else [frame], False, extra)
 
     async def serve_batch(self, batch: Batch) -> None:
         """All at once, as they would come by POSTs of their own; the answers are one array."""
         frames = [event.frame for event in batch.events if isinstance(event, Refusal)]
         requests = [event for event in batch.events if isinstance(event, Request)]
+        self._ids = [request.id for request in requests]
         running = [self._app.loop.create_task(self._run(request)) for request in requests]
         for event in batch.events:
             if isinstance(event, Response | Notification | Cancelled):
@@ -77,11 +85,15 @@ class Post:
                 return None  # cancelled, by a message that came meanwhile
             if request.progress is not None:
                 request.progress.finish()
+            if request.method in _KEPT and self._app.nodes is not None:
+                self._app.nodes.changed(owner)
             return encode(ResultFrame(request.id, outcome))
         except asyncio.CancelledError:
             return self._cancelled(request)
         except BaseException as error:
             owner.peer.settle(request)
+            if isinstance(error, Unavailable) and self._stream is None and len(self._ids) == 1:
+                raise Refused(self._app.unavailable(error, request.id)) from None
             return None if request.cancelled else error_answer(owner.peer, request, error)[0]
         finally:
             owner.running -= 1
@@ -119,9 +131,11 @@ class Post:
             self._stream = self._owner.new_stream("p")
             self._shown = EventStream(self._app, self._send, self._app.extra, self._lost)
             self._stream.shown = self._shown
-            if revision is not None and revision.polling:
-                self._stream.emit(b"", retry_ms=int(self._app.http.retry_seconds * 1000))
-            else:
+            primes = revision is not None and revision.polling
+            self._stream.begin(
+                self._ids, int(self._app.http.retry_seconds * 1000) if primes else None
+            )
+            if not primes:
                 self._shown.put(b"")
         return self._stream
 

@@ -18,12 +18,16 @@ from dovetail.runtime.connection import compact
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Asking
 from dovetail.transport.http.events import EventStream
+from dovetail.wire.jsonrpc import Id, encode
 from dovetail.wire.sse import encode_event
 
 if TYPE_CHECKING:
     from dovetail.transport.http.app import HttpApp
 
-__all__ = ["HttpSession", "LoggedStream", "Sessions", "event_place"]
+__all__ = ["NOTE", "HttpSession", "LoggedStream", "Sessions", "event_place"]
+
+# How an entry of a log begins that is for other nodes, not for the client.
+NOTE = b"\0"
 
 
 class LoggedStream:
@@ -47,6 +51,19 @@ class LoggedStream:
         if self.shown is not None:
             self.shown.put(self.event(cursor, frame, retry_ms))
 
+    def begin(self, requests: list[Id], retry_ms: int | None) -> None:
+        """The first entry: whose answers will come, should another node have to end it.
+
+        With ``retry_ms`` it primes as well (since 2025-11-25).
+        """
+        if self._session.app.nodes is None:
+            if retry_ms is not None:
+                self.emit(b"", retry_ms)
+            return
+        cursor = self._session.app.log.append(self.key, NOTE + encode(requests))
+        if self.shown is not None and retry_ms is not None:
+            self.shown.put(self.event(cursor, b"", retry_ms))
+
     def event(self, cursor: int, frame: bytes, retry_ms: int | None = None) -> bytes:
         kind = "message" if frame else None
         return encode_event(frame, id=f"{self.name}-{cursor}", retry_ms=retry_ms, event=kind)
@@ -56,7 +73,7 @@ class LoggedStream:
         log = self._session.app.log
         while missed := await log.read(self.key, cursor):
             for event in missed:
-                if event.data and not shown.closed:
+                if event.data and event.data[:1] != NOTE and not shown.closed:
                     shown.put(self.event(event.cursor, event.data))
                     await shown.drained()
             cursor = missed[-1].cursor
@@ -84,6 +101,7 @@ class HttpSession:
     __slots__ = (
         "_asking",
         "_callbacks",
+        "_inherited",
         "_last",
         "_standing",
         "_waiting",
@@ -110,6 +128,7 @@ class HttpSession:
         self._waiting: deque[bytes] = deque()
         self._standing: list[LoggedStream] = []  # GET streams that are open, the newest last
         self._last = 0
+        self._inherited: set[str] | None = None
         self.live: dict[str, LoggedStream] = {}  # streams that may still grow
         self.running = 0  # requests and open streams: a session with any is not idle
         self.used = app.loop.time()
@@ -128,6 +147,23 @@ class HttpSession:
     def issued(self, name: str) -> bool:
         """Whether there was ever a stream of this name."""
         return 0 < int(name[1:]) <= self._last
+
+    @property
+    def streams(self) -> int:
+        """How many it has had."""
+        return self._last
+
+    def inherit(self, streams: int) -> None:
+        """Another node had this session, and so many streams of it."""
+        self._last = streams
+        self._inherited = set()
+
+    def inherits(self, name: str) -> bool:
+        """True once for each stream that another node may have begun."""
+        if self._inherited is None or name in self.live or name in self._inherited:
+            return False
+        self._inherited.add(name)
+        return True
 
     def stand(self, stream: LoggedStream) -> None:
         """From now on this GET stream gets what belongs to no request."""
@@ -204,8 +240,8 @@ class HttpSession:
 
     # -- the end ---------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """Nobody will use it again: whoever waits for it hears so."""
+    def end(self, keep_logs: bool = False) -> None:
+        """Nobody will use it again here: whoever waits for it hears so."""
         if self.ended:
             return
         self.ended = True
@@ -215,7 +251,8 @@ class HttpSession:
         for stream in list(self.live.values()):
             if stream.shown is not None:
                 stream.shown.cut()
-            self.app.log.drop(stream.key)
+            if not keep_logs:
+                self.app.log.drop(stream.key)
         self.live.clear()
         callbacks, self._callbacks = self._callbacks, []
         self.app.run_callbacks(callbacks)
@@ -240,6 +277,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._by_id
+
     def __iter__(self) -> Iterator[HttpSession]:
         return iter(list(self._by_id.values()))
 
@@ -263,8 +303,16 @@ class Sessions:
         return session
 
     def drop(self, session: HttpSession) -> None:
+        """The session has ended."""
         self._by_id.pop(session.id, None)
         session.end()
+        if self._app.nodes is not None:
+            self._app.nodes.forget(session)
+
+    def lose(self, session: HttpSession) -> None:
+        """The session goes on, on another node."""
+        self._by_id.pop(session.id, None)
+        session.end(keep_logs=True)
 
     def expire(self, now: float) -> None:
         limit = now - self._app.http.idle_seconds
