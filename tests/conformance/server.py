@@ -449,9 +449,14 @@ def template_data(id: str) -> dict[str, Any]:
 
 
 @server.prompt
-def test_simple_prompt() -> str:
-    """A prompt without arguments."""
-    return "This is a simple prompt for testing."
+def completed(value: str) -> str:
+    """MCPJam completes an argument of this name, of the first prompt it finds."""
+    return value
+
+
+@completed.complete("value")
+def complete_value(prefix: str) -> list[str]:
+    return [f"{prefix}!"]
 
 
 @server.prompt
@@ -463,6 +468,12 @@ def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
 @test_prompt_with_arguments.complete("arg1")
 def complete_arg1(prefix: str) -> list[str]:
     return [value for value in ("paris", "park", "party") if value.startswith(prefix)]
+
+
+@server.prompt
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
 
 
 @server.prompt
