@@ -65,14 +65,18 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
 
     guard = Guard.of(listener.getsockname()[0], options.allow_host, options.allow_origin)
     server = build(options)
-    return server.asgi(
-        path=_PATH,
-        guard=guard,
-        stateless=options.stateless,
-        backplane=_backplane(options.backplane, server.name),
-        keys=_keys(),
-        tap=tap,
-    )
+    backplane = _backplane(options.backplane, server.name)
+    try:
+        return server.asgi(
+            path=_PATH,
+            guard=guard,
+            stateless=options.stateless,
+            backplane=backplane,
+            keys=_keys(),
+            tap=tap,
+        )
+    except ValueError as error:  # a tool with scopes: the command line knows no tokens
+        raise TargetError(f"{error}, and run it on uvicorn yourself (docs/auth.md)") from None
 
 
 def _keys() -> KeyRing | None:

@@ -16,6 +16,7 @@ from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
 from dovetail.server.codecs import codecs
 from dovetail.server.definitions import (
+    check_unguarded,
     checked,
     checked_extensions,
     checked_scopes,
@@ -567,6 +568,8 @@ class Server:
         """An ASGI application: Streamable HTTP and WebSocket, mountable anywhere."""
         from dovetail.transport.http.app import HttpApp
 
+        if options.get("auth") is None:
+            check_unguarded(self.tools.values())
         return HttpApp(self, **options)
 
     def serve_on(self, home: Home) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dovetail.spec.headers import Mirror
 
 __all__ = [
+    "check_unguarded",
     "checked",
     "checked_extensions",
     "checked_mirrors",
@@ -98,6 +99,14 @@ def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
         if not re.fullmatch(_SCOPE, scope):
             raise ValueError(f"{scope!r} is no scope: one word of printable ASCII")
     return checked
+
+
+def check_unguarded(tools: Iterable[Any]) -> None:
+    """ValueError if a tool needs scopes where nobody will look at them."""
+    for tool in tools:
+        if tool.scopes:
+            wanted = ", ".join(sorted(tool.scopes))
+            raise ValueError(f"tool {tool.name!r} needs scopes ({wanted}): give asgi() an auth=")
 
 
 def checked_timeout(timeout: Any) -> float | None:
