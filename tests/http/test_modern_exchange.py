@@ -281,7 +281,7 @@ def test_arguments_that_travel_as_headers() -> None:
 )
 def test_marks_are_checked_at_registration(schema: dict[str, Any]) -> None:
     server = Server("marks")
-    with pytest.raises(ValueError, match="x-mcp-header|marked"):
+    with pytest.raises(ValueError, match=r"x-mcp-header|marked"):
         server.tool(name="t", input_schema={"type": "object", **schema})(lambda arguments: None)
 
 

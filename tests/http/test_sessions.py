@@ -443,7 +443,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_comes_back() -> None:
 
     @server.tool
     async def talk(ctx: Context) -> str:
-        for i in range(200):
+        for _ in range(200):
             ctx.log("info", "x" * 1000)
             await asyncio.sleep(0)
         return "said"

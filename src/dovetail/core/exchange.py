@@ -34,7 +34,7 @@ from dovetail.errors import (
     McpError,
     RemoteProtocolError,
 )
-from dovetail.spec.headers import BadHeader, Mirror, decode_value, name_of, same_value
+from dovetail.spec.headers import NAMED_BY, BadHeader, Mirror, decode_value, same_value
 from dovetail.spec.meta import PROTOCOL_VERSION_KEY, RequestMeta
 from dovetail.spec.methods import decode_meta, decode_params
 from dovetail.spec.revisions import BY_ID, MODERN
@@ -153,10 +153,7 @@ class Intake:
         if meta is UNSET or not self._is_modern(meta):
             return self._without_envelope(headers, body, envelope, params)
         id: Any = envelope.id
-        if meta.protocol_version is UNSET or meta.client_capabilities is UNSET:
-            raise bad_envelope(meta, id)
-        self._check_headers(headers, method, meta, name_of(method, params), id)
-        handler = self._handler(method, meta, id)
+        handler = self._handler(headers, method, meta, params, id)
         if method == "tools/call" and params.name in self._mirrors:
             _check_mirrors(headers, self._mirrors[params.name], params.arguments, id)
         return Request(id, method, params, raw, MODERN, handler, len(body))
@@ -218,29 +215,31 @@ class Intake:
             return Handshake(body)
         if meta is UNSET or not self._is_modern(meta):
             return self._without_envelope(headers, body, envelope, None)
-        if meta.protocol_version is UNSET or meta.client_capabilities is UNSET:
-            raise bad_envelope(meta, id)
-        self._check_headers(headers, method, meta, None, id)
-        self._handler(method, meta, id)
+        self._handler(headers, method, meta, None, id)
         raise fault
 
     # -- the checks of 2026-07-28, in the order of digest 8.6 -----------------------------
 
-    def _check_headers(
-        self, headers: Headers, method: str, meta: RequestMeta, name: str | None, id: Id
-    ) -> None:
+    def _handler(
+        self, headers: Headers, method: str, meta: RequestMeta, params: Any, id: Id
+    ) -> Any:
+        """The handler of a request, if envelope, headers, version and method are right.
+
+        ``params`` is None if they could not be read: they rank behind all of these.
+        """
         version: Any = meta.protocol_version
+        if version is UNSET or meta.client_capabilities is UNSET:
+            raise bad_envelope(meta, id)
         if headers.get(VERSION) != version.encode():
             _check_literal(headers, VERSION, version, id)
         if headers.get(METHOD) != method.encode():
             _check_literal(headers, METHOD, method, id)
-        if name is not None:
+        if params is not None and method in NAMED_BY:
+            name = getattr(params, NAMED_BY[method])
             given = headers.get(NAME)
-            if given != name.encode() or given[:2] == b"=?" or not given.isascii():
+            if given is None or given != name.encode() or given[:2] == b"=?" or not given.isascii():
                 _check_encoded(headers, NAME, lambda decoded: decoded == name, id)
-
-    def _handler(self, method: str, meta: RequestMeta, id: Id) -> Any:
-        if meta.protocol_version != MODERN.id:
+        if version != MODERN.id:
             raise bad_envelope(meta, id)
         handler = self._methods.get(method)  # type: ignore[union-attr]
         if handler is None:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 __all__ = [
+    "NAMED_BY",
     "BadHeader",
     "Mirror",
     "decode_value",
@@ -29,7 +30,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,400}(\.0+)?")
 _MAX_SAFE = 2**53 - 1  # integers that every JSON reader keeps exact
 
 # Where the value of `Mcp-Name` comes from, by method (digest 8.11, 12.1).
-_NAMED_BY = {
+NAMED_BY = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -74,7 +75,7 @@ def _is_wrapped(text: str) -> bool:
 
 def name_of(method: str, params: Any) -> str | None:
     """What ``Mcp-Name`` must say for this request, if it must be there at all."""
-    member = _NAMED_BY.get(method)
+    member = NAMED_BY.get(method)
     if member is None:
         return None
     value = getattr(params, member, UNSET)

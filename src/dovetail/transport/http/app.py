@@ -6,7 +6,7 @@ the event loop of that request. Given a lifespan it starts and ends with that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, Unpack
 
@@ -46,6 +46,9 @@ __all__ = ["Host", "HttpApp"]
 log = logging.getLogger("dovetail")
 
 _TICK_SECONDS = 1.0
+
+# What ends the serving of a request; each has its answer, but for a client that is gone.
+REFUSALS = (Refused, RemoteProtocolError, BackplaneAway, Gone)
 
 
 class Host(Protocol):
@@ -119,30 +122,26 @@ class HttpApp:
         if not self._started or self.loop.is_closed():
             await self._start()
         if kind == "http":
-            await self._answered(self._http(scope, receive, send), send)
+            try:
+                await self._http(scope, receive, send)
+            except REFUSALS as error:
+                await self._refuse(error, send)
 
-    async def _answered(self, serving: Coroutine[Any, Any, None], send: Send) -> None:
-        """Serve, and turn refusals into answers."""
-        try:
-            await serving
-        except Refused as refused:
-            await send_reply(send, refused.reply)
-        except RemoteProtocolError as error:
+    async def _refuse(self, error: Exception, send: Send) -> None:
+        """The answer to a request that is not served."""
+        if isinstance(error, Refused):
+            await send_reply(send, error.reply)
+        elif isinstance(error, RemoteProtocolError):
             await send_reply(send, self.refusal(status(error.error.code), error.error, error.id))
-        except BackplaneAway as away:
-            await send_reply(send, self.unavailable(Unavailable(str(away), away.retry_after)))
-        except Gone:
-            pass
+        elif isinstance(error, BackplaneAway):
+            await send_reply(send, self.unavailable(Unavailable(str(error), error.retry_after)))
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         pairs = scope["headers"]
         headers: dict[bytes, bytes] = dict(pairs)
         if len(headers) != len(pairs):
             headers = one_of_each(pairs)
-        if self._path is None:
-            if self._auth is not None and "/.well-known/" in scope["path"]:
-                raise Refused(self._elsewhere(scope))
-        elif _path(scope).rstrip("/") != self._path:
+        if scope["path"] != self._path and self._is_elsewhere(scope):
             raise Refused(self._elsewhere(scope))
         refusal = self._gate.check(headers)
         if refusal is not None:
@@ -169,13 +168,14 @@ class HttpApp:
         principal: Principal | None,
     ) -> None:
         """A request for a session of ours that came to another node, which has checked it."""
-        if method == "POST":
-            serving = self._posted(
-                self._intake.post(headers, body), headers, receive, send, principal
-            )
-        else:
-            serving = self._verb(method, headers, receive, send, principal)
-        await self._answered(serving, send)
+        try:
+            if method == "POST":
+                found = self._intake.post(headers, body)
+                await self._posted(found, headers, receive, send, principal)
+            else:
+                await self._verb(method, headers, receive, send, principal)
+        except REFUSALS as error:
+            await self._refuse(error, send)
 
     async def _verb(
         self,
@@ -266,6 +266,11 @@ class HttpApp:
         rejection = self._auth.allows(principal, method, name_of(method, params))
         if rejection is not None:
             raise Refused(Reply(rejection.status, rejection.body, rejection.headers))
+
+    def _is_elsewhere(self, scope: Scope) -> bool:
+        if self._path is not None:
+            return _path(scope).rstrip("/") != self._path
+        return self._auth is not None and "/.well-known/" in scope["path"]
 
     def _elsewhere(self, scope: Scope) -> Reply:
         """What is asked before anybody is known: neither Host nor token are looked at."""
@@ -363,16 +368,16 @@ class HttpApp:
     async def _hold(self, ready: asyncio.Future[None]) -> None:
         """Keep the server's lifespan and the backplane open: entered and left in one task."""
         shared = self.host.share(self.backplane, self.keys) if self.backplane.shared else None
+        if shared is not None:
+            self.nodes = HttpNodes(self, shared)
         try:
-            async with self.host.running():
-                if shared is not None:
-                    self.nodes = HttpNodes(self, shared)
-                await self.backplane.open()
-                try:
+            await self.backplane.open()
+            try:
+                async with self.host.running():
                     ready.set_result(None)
                     await self._stop.wait()
-                finally:
-                    await self._leave_nodes()
+            finally:  # last: tasks that end with the server are kept there
+                await self._leave_nodes()
         except Exception as error:
             if ready.done():
                 raise

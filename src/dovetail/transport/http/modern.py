@@ -85,17 +85,23 @@ class Exchange:
             if request.cancelled:
                 await self._forget()
                 return
-            if self._task is not None and self._task.cancelling():
-                raise  # the server ends
-            frame, status = error_answer(self._app.peer, request, INTERRUPTED)[0], 200
+            frame, status = self._interrupted(), 200
         except BaseException as error:
             if isinstance(error, Unavailable) and self._stream is None:
                 raise Refused(self._app.unavailable(error, request.id)) from None
             frame, code = error_answer(self._app.peer, request, error)
             status = answer_status(code)
         finally:
-            self._end()
-        await self._answer(frame, status)
+            self._done = True
+            if self._callbacks is not None:
+                self._app.run_callbacks(self._callbacks)
+        if self._app.tap is not None:
+            self._app.tap("out", frame)
+        if self._stream is None:
+            await send_json(self._send, status, frame, self._app.extra)
+        else:
+            self._stream.put(_event(frame))
+            await self._stream.end()
 
     async def _wait(self, handling: Coroutine[Any, Any, Any], waits_for: Any) -> Any:
         """The handler takes its time: see whether the client has as much."""
@@ -122,6 +128,12 @@ class Exchange:
         if self._task is not None and not self._done:
             self._task.cancel("the client hung up")
 
+    def _interrupted(self) -> bytes:
+        """Something of the handler's own was cancelled; or the server ends."""
+        if self._task is not None and self._task.cancelling():
+            raise asyncio.CancelledError
+        return error_answer(self._app.peer, self._request, INTERRUPTED)[0]
+
     async def _forget(self) -> None:
         """The cancellation was ours, and has done its work. Nobody hears how it ended."""
         if self._task is not None:
@@ -131,22 +143,6 @@ class Exchange:
         self._stream.lost = None
         self._stream.cut()
         await self._stream.end()
-
-    async def _answer(self, frame: bytes, status: int) -> None:
-        app = self._app
-        if app.tap is not None:
-            app.tap("out", frame)
-        if self._stream is None:
-            await send_json(self._send, status, frame, app.extra)
-            return
-        self._stream.put(_event(frame))
-        await self._stream.end()
-
-    def _end(self) -> None:
-        self._done = True
-        callbacks, self._callbacks = self._callbacks, None
-        if callbacks is not None:
-            self._app.run_callbacks(callbacks)
 
     # -- the link --------------------------------------------------------------------------
 
