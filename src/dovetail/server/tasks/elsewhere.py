@@ -16,7 +16,7 @@ from msgspec import Raw
 from dovetail.backplane.base import BackplaneAway
 from dovetail.backplane.calls import Conversation
 from dovetail.errors import McpError, RemoteProtocolError, Unavailable
-from dovetail.server.session import Session
+from dovetail.runtime.link import Link
 from dovetail.server.tasks.job import Job
 from dovetail.server.tasks.record import TaskRecord
 from dovetail.server.tasks.store import SharedStore
@@ -88,15 +88,13 @@ class Elsewhere:
                 await job.refuse(key, text)
         await conversation.send(_encode(outcome))
 
-    async def wait(
-        self, record: TaskRecord, session: Session, asked: set[str], seconds: float
-    ) -> None:
+    async def wait(self, record: TaskRecord, link: Link, asked: set[str], seconds: float) -> None:
         """Until there are news of a task; if it has questions, ask them here (digest 7.3)."""
         with self._waits(record.task_id) as news:
             for key, question in record.input_requests.items():
                 if key not in asked:
                     asked.add(key)
-                    await self._ask(record.task_id, key, question, session)
+                    await self._ask(record.task_id, key, question, link)
             try:
                 async with asyncio.timeout(seconds):  # news can be lost
                     await news.wait()
@@ -114,11 +112,11 @@ class Elsewhere:
             if not self._waiting[task_id]:
                 del self._waiting[task_id]
 
-    async def _ask(self, task_id: str, key: str, question: bytes, session: Session) -> None:
+    async def _ask(self, task_id: str, key: str, question: bytes, link: Link) -> None:
         wire: dict[str, Any] = msgspec.json.decode(question)
         params = {**wire.get("params", {}), "_meta": related(task_id)}
         try:
-            raw = await session.connection.request(wire["method"], params)
+            raw = await link.request(wire["method"], params)
         except (McpError, RemoteProtocolError) as error:
             await self._bring(task_id, {}, {key: str(error)})
         else:

@@ -328,8 +328,8 @@ class TaskService:
                 with job.collected_by(connection):
                     await job.done.wait()
             elif self._elsewhere is not None:
-                session, seconds = connection.session, POLL_MS / 1000
-                await self._guarded(self._elsewhere.wait(record, session, asked, seconds))
+                news = self._elsewhere.wait(record, connection, asked, POLL_MS / 1000)
+                await self._guarded(news)
             else:  # another process runs it, or it is just being finished
                 await asyncio.sleep(POLL_MS / 1000)
             record = await self._find(request, connection)
