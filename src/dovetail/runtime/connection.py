@@ -28,9 +28,12 @@ from dovetail.runtime.link import Asking, Handler, Home, Tap, error_answer
 from dovetail.wire.framing import Frame, LineFramer
 from dovetail.wire.jsonrpc import ResultFrame, encode, encode_into
 
-__all__ = ["Connection", "Handler", "Reader", "Tap", "Writer", "compact"]
+__all__ = ["Connection", "Handler", "Judge", "Reader", "Tap", "Writer", "compact"]
 
 log = logging.getLogger("dovetail")
+
+# Says why a request may not be made, for links that know who makes it.
+Judge = Callable[[Request], McpError | None]
 
 
 def _start_task(
@@ -76,6 +79,7 @@ class Connection:
         *,
         on_notification: Callable[[Notification, "Connection"], None] | None = None,
         tap: Tap | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.peer = peer
         self.limits = limits
@@ -85,6 +89,7 @@ class Connection:
         self._framer = LineFramer(limits.max_frame)
         self._on_notification = on_notification
         self._tap = tap
+        self._judge = judge
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._out = bytearray()
@@ -172,6 +177,9 @@ class Connection:
     # -- serving -------------------------------------------------------------------
 
     def _admit(self, request: Request) -> None:
+        if self._judge is not None and (refusal := self._judge(request)) is not None:
+            self._fail(request, refusal)
+            return
         full = self._paused or self._queue or len(self._tasks) >= self.limits.max_in_flight
         if full and not request.handler.inline:
             self._wait(request)

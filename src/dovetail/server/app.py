@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from dovetail.core.peer import Notification, Peer, Request
 from dovetail.errors import INVALID_PARAMS
-from dovetail.runtime.connection import Connection, Tap
+from dovetail.runtime.connection import Connection, Judge, Tap
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Handler, Home, Link
 from dovetail.runtime.threads import Threads
@@ -536,12 +536,12 @@ class Server:
 
     # -- running -----------------------------------------------------------------------
 
-    def connection(self, *, tap: Tap | None = None) -> Connection:
+    def connection(self, *, tap: Tap | None = None, judge: Judge | None = None) -> Connection:
         """A new connection of this server, for a transport to feed."""
         self._dispatch.rebuild()
-        on_notification = self.notified
+        told = self.notified
         connection = Connection(
-            self.new_peer(), self.limits, on_notification=on_notification, tap=tap
+            self.new_peer(), self.limits, on_notification=told, tap=tap, judge=judge
         )
         connection.session = self.new_session(connection)
         return connection

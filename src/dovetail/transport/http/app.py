@@ -16,14 +16,15 @@ from dovetail.backplane.keys import KeyRing, SessionIds
 from dovetail.backplane.memory import MemoryBackplane
 from dovetail.core.exchange import Handshake, Headers, Intake, one_of_each, status
 from dovetail.core.peer import Notification, Peer, Request
-from dovetail.errors import McpError, RemoteProtocolError, Unavailable
+from dovetail.errors import INVALID_REQUEST, McpError, RemoteProtocolError, Unavailable
+from dovetail.runtime.connection import Connection, Judge, Tap
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Home, Link
 from dovetail.spec.headers import Mirror, name_of
 from dovetail.spec.revisions import MODERN, Revision
 from dovetail.transport.guard import Guard
 from dovetail.transport.http.auth import Principal, Rejection
-from dovetail.transport.http.body import Gone, Refused, read_body
+from dovetail.transport.http.body import REFUSALS, Gone, Refused, read_body
 from dovetail.transport.http.events import EventStream
 from dovetail.transport.http.guard import Gate
 from dovetail.transport.http.legacy import Legacy
@@ -40,15 +41,13 @@ from dovetail.transport.http.replies import (
     send_reply,
 )
 from dovetail.transport.http.sessions import HttpSession, Sessions
+from dovetail.transport.http.websocket import SUBPROTOCOL, serve_websocket
 
 __all__ = ["Host", "HttpApp"]
 
 log = logging.getLogger("dovetail")
 
 _TICK_SECONDS = 1.0
-
-# What ends the serving of a request; each has its answer, but for a client that is gone.
-REFUSALS = (Refused, RemoteProtocolError, BackplaneAway, Gone)
 
 
 class Host(Protocol):
@@ -63,6 +62,7 @@ class Host(Protocol):
     def mirrored(self) -> dict[str, tuple[Mirror, ...]]: ...
     def new_peer(self) -> Peer: ...
     def new_session(self, link: Link) -> Any: ...
+    def connection(self, *, tap: Tap | None = None, judge: Judge | None = None) -> Connection: ...
     def notified(self, notification: Notification, link: Link) -> None: ...
     def running(self) -> AbstractAsyncContextManager[None]: ...
     def serve_on(self, home: Home) -> None: ...
@@ -95,6 +95,7 @@ class HttpApp:
         self.tap = options.tap
         self.extra: Pairs = ()
         self.streams: set[EventStream] = set()
+        self.sockets: set[Connection] = set()
         self.active = 0
         self.draining = False
         self._path = options.path
@@ -126,15 +127,21 @@ class HttpApp:
                 await self._http(scope, receive, send)
             except REFUSALS as error:
                 await self._refuse(error, send)
+        elif kind == "websocket":
+            await serve_websocket(self, scope, receive, send)
 
     async def _refuse(self, error: Exception, send: Send) -> None:
+        if not isinstance(error, Gone):
+            await send_reply(send, self.answer_to(error))
+
+    def answer_to(self, error: Exception) -> Reply:
         """The answer to a request that is not served."""
         if isinstance(error, Refused):
-            await send_reply(send, error.reply)
-        elif isinstance(error, RemoteProtocolError):
-            await send_reply(send, self.refusal(status(error.error.code), error.error, error.id))
-        elif isinstance(error, BackplaneAway):
-            await send_reply(send, self.unavailable(Unavailable(str(error), error.retry_after)))
+            return error.reply
+        if isinstance(error, RemoteProtocolError):
+            return self.refusal(status(error.error.code), error.error, error.id)
+        retry = error.retry_after if isinstance(error, BackplaneAway) else 1
+        return self.unavailable(Unavailable(str(error), retry))
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         pairs = scope["headers"]
@@ -253,12 +260,34 @@ class HttpApp:
 
     # -- who may ----------------------------------------------------------------------------
 
+    async def upgrade(self, scope: Scope) -> Principal | None:
+        """Who asks for a WebSocket; Refused if it may not have one. The order is that of
+        docs/protocol/websocket.md."""
+        headers = one_of_each(scope["headers"])
+        if scope["path"] != self._path and self._is_elsewhere(scope):
+            raise Refused(Reply.text(404, "There is nothing here"))
+        refusal = self._gate.check(headers)
+        if refusal is not None:
+            raise Refused(refusal)
+        if SUBPROTOCOL not in scope.get("subprotocols", ()):
+            raise Refused(Reply.text(400, f"Offer the WebSocket subprotocol {SUBPROTOCOL!r}"))
+        return None if self._auth is None else await self._authenticated(scope)
+
     async def _authenticated(self, scope: Scope) -> Principal:
         assert self._auth is not None
         found = await self._auth.authenticate(scope)
         if isinstance(found, Rejection):
             raise Refused(Reply(found.status, found.body, found.headers))
         return found
+
+    def judged(self, principal: Principal | None, request: Request) -> McpError | None:
+        """The same for links where there is no status: why a request may not be made."""
+        try:
+            self.check_allowed(principal, request.method, request.params)
+        except Refused as refused:
+            text = f"Forbidden: the token lacks a scope ({refused.reply.status})"
+            return McpError(INVALID_REQUEST, data=text)
+        return None
 
     def check_allowed(self, principal: Principal | None, method: str, params: Any) -> None:
         if self._auth is None or principal is None:
@@ -371,8 +400,8 @@ class HttpApp:
         if shared is not None:
             self.nodes = HttpNodes(self, shared)
         try:
-            await self.backplane.open()
             try:
+                await self.backplane.open()
                 async with self.host.running():
                     ready.set_result(None)
                     await self._stop.wait()
@@ -403,6 +432,8 @@ class HttpApp:
         for session in self.sessions:
             session.end_standing()
         self.host.end_streams()
+        for socket in list(self.sockets):
+            socket.stop()
 
     async def close(self) -> None:
         """End every stream and session, then what the server held open."""

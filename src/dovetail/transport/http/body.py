@@ -5,10 +5,12 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import Any
 
+from dovetail.backplane.base import BackplaneAway
+from dovetail.errors import RemoteProtocolError
 from dovetail.runtime.steps import begin, resumed
 from dovetail.transport.http.replies import Receive, Reply
 
-__all__ = ["Gone", "Refused", "read_body"]
+__all__ = ["REFUSALS", "Gone", "Refused", "read_body"]
 
 
 class Gone(Exception):
@@ -21,6 +23,10 @@ class Refused(Exception):
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         super().__init__(reply.status)
+
+
+# What ends the serving of a request; each has its answer, but for a client that is gone.
+REFUSALS = (Refused, RemoteProtocolError, BackplaneAway, Gone)
 
 
 async def read_body(receive: Receive, declared: bytes | None, limit: int, seconds: float) -> bytes:

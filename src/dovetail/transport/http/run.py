@@ -1,7 +1,6 @@
 """The application on uvicorn, with what uvicorn leaves open: slow heads, long heads, streams
 that would keep a stopped server waiting."""
 
-import asyncio
 import logging
 import socket
 from types import FrameType
@@ -12,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dovetail.transport.http.app import HttpApp
 
-__all__ = ["bind", "serve"]
+__all__ = ["bind", "configured", "serve"]
 
 log = logging.getLogger("dovetail")
 
@@ -34,11 +33,15 @@ def bind(host: str, port: int) -> socket.socket:
 
 def serve(app: HttpApp, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, then let what is running end."""
+    configured(app).run([listener])
+
+
+def configured(app: HttpApp) -> uvicorn.Server:
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     http = app.http
-    limits = {"seconds": http.head_seconds, "max_head": http.max_head}
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (_Protocol,), limits),
+        http=type("Protocol", (_Protocol,), {"max_head": http.max_head}),
         interface="asgi3",
         proxy_headers=False,
         loop="uvloop",
@@ -53,7 +56,12 @@ def serve(app: HttpApp, listener: socket.socket) -> None:
         ws_ping_interval=http.keep_alive_seconds,
         ws_ping_timeout=http.write_seconds,
     )
-    _Server(config, app).run([listener])
+    return _Server(config, app)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """uvicorn takes a refused WebSocket for an error of ours, which strangers could repeat."""
+    return "without completing handshake" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):
@@ -67,60 +75,47 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
         self._app.loop.call_soon_threadsafe(self._app.drain)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: a look at all connections is cheaper than a timer for each."""
+        limit = self._app.loop.time() - self._app.http.head_seconds
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, _Protocol) and 0 < connection.head_since < limit:
+                connection.refuse(b"408 Request Timeout")
+        return await super().on_tick(counter)
+
 
 class _Protocol(HttpToolsProtocol):
     """uvicorn's, with a limit to the time and the size of a request's head."""
 
-    seconds: float
     max_head: int
-    _deadline: asyncio.TimerHandle | None = None
+    head_since = 0.0  # since when a head is awaited; 0 while there is none to come
     _head = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._expect_head()
-
-    def _expect_head(self) -> None:
-        self._head = 0
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self.seconds, self._too_slow)
+        self.head_since = self.loop.time()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._expect_head()
+        self._head = 0
+        if not self.head_since:
+            self.head_since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is not None:
+        if self.head_since:
             self._head += len(data)
-            if self._head > self.max_head and self._still_in_head(data):
+            # A body in the same chunk is no part of the head.
+            if self._head > self.max_head and b"\r\n\r\n" not in data[: self.max_head + 4]:
+                self.refuse(b"431 Request Header Fields Too Large")
                 return
         super().data_received(data)
 
-    def _still_in_head(self, data: bytes) -> bool:
-        """Refuse a head that does not end; a body in the same chunk is no part of it."""
-        if b"\r\n\r\n" in data[: self.max_head + 4]:
-            return False
-        self._refuse(b"431 Request Header Fields Too Large")
-        return True
-
     def on_headers_complete(self) -> None:
-        self._forget_deadline()
+        self.head_since = 0.0
         super().on_headers_complete()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_deadline()
-        super().connection_lost(exc)
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        self._refuse(b"408 Request Timeout")
-
-    def _refuse(self, status: bytes) -> None:
+    def refuse(self, status: bytes) -> None:
+        self.head_since = 0.0
         if not self.transport.is_closing():
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(head % status)
