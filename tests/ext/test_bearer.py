@@ -228,7 +228,7 @@ def needs(given: str, method: str, name: str | None, **options: Any) -> set[str]
     return set(challenge(rejection)["scope"].split(" "))
 
 
-@pytest.mark.verifies("S65")
+@pytest.mark.verifies("S65", "SH-scopes")
 def test_a_tool_needs_its_scopes_and_all_are_named_at_once() -> None:
     assert needs("good", "tools/call", "time") == set()
     assert needs("good", "tools/call", "read") == {"mcp", "files:read"}
@@ -339,6 +339,7 @@ def test_other_ways_to_ask_for_the_metadata() -> None:
 # -- mistakes of the author -----------------------------------------------------------------------
 
 
+@pytest.mark.verifies("X42", "SH-scopes")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
