@@ -1,6 +1,7 @@
 """``dovetail serve TARGET --http HOST:PORT``: one process, or several on one socket."""
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -23,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--http", metavar="HOST:PORT", help=f"serve at http://HOST:PORT{_PATH}")
     group.add_argument(
         "--workers", type=int, default=1, metavar="N", help="processes that share the port (1)"
+    )
+    group.add_argument(
+        "--access-log", action="store_true", help="a line per exchange on stderr (off)"
+    )
+    group.add_argument(
+        "--metrics", action="store_true", help="Prometheus metrics at /metrics (extra `metrics`)"
     )
     group.add_argument(
         "--stateless", action="store_true", help="no sessions for revisions up to 2025-11-25"
@@ -63,6 +70,8 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
     """The application that the options describe."""
     from dovetail.cli.serve import build
 
+    if options.access_log:
+        logging.getLogger("dovetail.access").setLevel(logging.INFO)
     guard = Guard.of(listener.getsockname()[0], options.allow_host, options.allow_origin)
     server = build(options)
     backplane = _backplane(options.backplane, server.name)
@@ -73,8 +82,14 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
             stateless=options.stateless,
             backplane=backplane,
             keys=_keys(),
+            access_log=options.access_log,
+            metrics=options.metrics,
             tap=tap,
         )
+    except ModuleNotFoundError as error:
+        raise TargetError(
+            f"--metrics needs {error.name}: pip install 'dovetail[metrics]'"
+        ) from None
     except ValueError as error:  # a tool with scopes: the command line knows no tokens
         raise TargetError(f"{error}, and run it on uvicorn yourself (docs/auth.md)") from None
 

@@ -6,7 +6,7 @@ the event loop of that request. Given a lifespan it starts and ends with that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, Unpack
 
@@ -31,6 +31,7 @@ from dovetail.transport.http.legacy import Legacy
 from dovetail.transport.http.limits import HttpLimits
 from dovetail.transport.http.modern import Exchange
 from dovetail.transport.http.nodes import HttpNodes
+from dovetail.transport.http.observe import CALLED, AccessLog, Metrics, Observer, observed
 from dovetail.transport.http.options import HttpOptions, Options
 from dovetail.transport.http.replies import (
     Pairs,
@@ -68,7 +69,8 @@ class Host(Protocol):
     def serve_on(self, home: Home) -> None: ...
     def leave(self, home: Home) -> None: ...
     def end_streams(self) -> None: ...
-    def use_keys(self, keys: Sequence[bytes]) -> None: ...
+    def knows(self, method: str) -> bool: ...
+    def use_keys(self, ring: KeyRing) -> None: ...
     def share(self, backplane: Backplane, keys: KeyRing) -> Calls: ...
     async def unshare(self) -> None: ...
 
@@ -89,7 +91,7 @@ class HttpApp:
         self.backplane: Backplane = options.backplane or MemoryBackplane()
         self.keys = options.keys or KeyRing()
         if options.keys is not None:
-            host.use_keys(options.keys.keys)
+            host.use_keys(options.keys)
         self.stateless = options.stateless
         self.answers = options.answers
         self.tap = options.tap
@@ -101,6 +103,9 @@ class HttpApp:
         self._path = options.path
         guard = options.guard or Guard.of("127.0.0.1", options.hosts, options.origins)
         self._gate = Gate(guard)
+        self._metrics = Metrics() if options.metrics else None
+        log_access: list[Observer] = [AccessLog()] if options.access_log else []
+        self._observers = (*log_access, *([] if self._metrics is None else [self._metrics]))
         self._auth = options.auth
         self._legacy = Legacy(self)
         self._started = False
@@ -122,7 +127,9 @@ class HttpApp:
             return
         if not self._started or self.loop.is_closed():
             await self._start()
-        if kind == "http":
+        if self._observers and CALLED not in scope:
+            await observed(self._observers, self, scope, receive, send)
+        elif kind == "http":
             try:
                 await self._http(scope, receive, send)
             except REFUSALS as error:
@@ -156,7 +163,7 @@ class HttpApp:
         principal = None if self._auth is None else await self._authenticated(scope)
         method = scope["method"]
         if method == "POST":
-            await self._post(headers, receive, send, principal)
+            await self._post(scope, headers, receive, send, principal)
             return
         if not self.has_sessions or _names_modern(headers):
             raise Refused(self.not_allowed())
@@ -201,7 +208,12 @@ class HttpApp:
             raise Refused(self.not_allowed())
 
     async def _post(
-        self, headers: Headers, receive: Receive, send: Send, principal: Principal | None
+        self,
+        scope: Scope,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
     ) -> None:
         if headers.get(b"accept") not in self._good_accepts:
             self._check_accept(headers.get(b"accept"))
@@ -212,6 +224,8 @@ class HttpApp:
         if self.tap is not None:
             self.tap("in", body)
         found = self._intake.post(headers, body)
+        if self._observers:
+            scope[CALLED] = self._called(found)
         if (
             self.nodes is None
             or type(found) is not Handshake
@@ -244,6 +258,14 @@ class HttpApp:
                 await send_reply(send, Reply(202, headers=self.extra))
         finally:
             self.active -= 1
+
+    def _called(self, found: Any) -> str:
+        """The method of a request, if it is one that exists: names are the client's to choose."""
+        if isinstance(found, Request):
+            return found.method
+        envelope = found.envelope if isinstance(found, Handshake) else None
+        method = "" if envelope is None else envelope.method
+        return str(method) if self.host.knows(str(method)) else ""
 
     def _check_accept(self, accept: bytes | None) -> None:
         """Both forms of an answer must be welcome (digest 10.3, 10.4)."""
@@ -310,6 +332,8 @@ class HttpApp:
             return Reply.text(200, "ok")
         if path == "/ready":
             return Reply.text(200, "ready") if self.ready else Reply.text(503, "not ready")
+        if path == "/metrics" and self._metrics is not None:
+            return Reply(200, self._metrics.page(self), ((b"content-type", b"text/plain"),))
         return Reply.text(404, "There is nothing here")
 
     @property

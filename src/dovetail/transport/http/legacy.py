@@ -135,7 +135,7 @@ class Legacy:
             raise Refused(app.busy(f"{len(session.live)} streams of the session are open"))
         last = headers.get(LAST_EVENT)
         if last is None:
-            await self._show(session, session.new_stream("g"), 0, receive, send)
+            await self._show(session, session.new_stream("g"), None, receive, send)
         else:
             await self._resume(session, last.strip().decode("latin-1"), receive, send)
 
@@ -164,10 +164,16 @@ class Legacy:
                 await self._app.nodes.settle(stream)
             if name.startswith("g"):
                 session.live[name] = stream
+        await self._app.log.read(stream.key, cursor)  # if it cannot be read, now is the time
         await self._show(session, stream, cursor, receive, send)
 
     async def _show(
-        self, session: HttpSession, stream: LoggedStream, cursor: int, receive: Receive, send: Send
+        self,
+        session: HttpSession,
+        stream: LoggedStream,
+        cursor: int | None,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Until the client goes or the stream ends. The newest response takes a stream over:
         that of an older one is most likely a dead connection."""
@@ -175,8 +181,10 @@ class Legacy:
         gone: asyncio.Future[None] = app.loop.create_future()
         shown = EventStream(app, send, app.extra, partial(_resolve, gone))
         await shown.open()
-        await stream.replay(shown, cursor)
-        if session.live.get(stream.name) is stream and not shown.closed:
+        if cursor is not None:
+            await stream.replay(shown, cursor)
+        is_over = session.live.get(stream.name) is not stream or app.draining
+        if not is_over and not shown.closed:
             before, stream.shown = stream.shown, shown
             if before is not None:
                 before.cut()

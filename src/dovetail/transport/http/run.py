@@ -2,6 +2,7 @@
 that would keep a stopped server waiting."""
 
 import logging
+import signal
 import socket
 from types import FrameType
 from typing import Any
@@ -72,7 +73,9 @@ class _Server(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+        """Not uvicorn's: it would raise the signal again at the end, and so fail the process."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
         self._app.loop.call_soon_threadsafe(self._app.drain)
 
     async def on_tick(self, counter: int) -> bool:
