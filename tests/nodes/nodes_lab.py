@@ -24,7 +24,6 @@ SCRIPT = Path(__file__).parent / "node_server.py"
 CLIENT = {"name": "nodes-lab", "version": "1"}
 TASKS = "io.modelcontextprotocol/tasks"
 BOTH = "application/json, text/event-stream"
-DONE = "that of an answer"
 
 
 class Node:
@@ -43,7 +42,8 @@ class Node:
         assert self.process.stdout is not None
         said = json.loads(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{said['port']}"
-        self.tag = said["node"]
+        # The socket listens already: this is answered as soon as the node serves.
+        assert httpx.get(f"{self.url}/ready", timeout=20).status_code == 200
         return self
 
     @property
