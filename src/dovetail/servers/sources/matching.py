@@ -112,11 +112,13 @@ class Matcher:
 
     def _read(self, query: str) -> tuple[list[_Word], set[str]]:
         """The informative words, and every stem that was said, for terms."""
-        words, heard, seen = [], set(), set()
+        words: list[_Word] = []
+        heard: set[str] = set()
+        seen: set[str] = set()
         for text in all_words(query)[:MAX_WORDS]:
             near = ((stem(text), 1.0),) if text in NEUTRAL else self._near(text)
             heard.update(one for one, quality in near if quality >= TYPO)
-            if text in NEUTRAL or text in seen or near and near[0][0] in NEUTRAL:
+            if text in NEUTRAL or text in seen or (near and near[0][0] in NEUTRAL):
                 continue
             seen.add(text)
             words.append(_Word(text, self._weight(text, near), near))
@@ -199,7 +201,7 @@ class Matcher:
         words: list[_Word],
         total: float,
         named: bool,
-    ) -> tuple[tuple[float, float, int], Match]:
+    ) -> tuple[tuple[float, bool, float, int], Match]:
         score = sum(found.values()) / total
         if named:
             score = TERM_FLOOR + (1 - TERM_FLOOR) * score
@@ -210,4 +212,4 @@ class Matcher:
         likeness = len(name & said) / (len(name) or 1)
         matched = tuple(words[at].text for at in sorted(found))
         score = round(min(score, 1.0), 4)
-        return (score, likeness, -number), Match(self._categories[number], score, matched)
+        return (score, named, likeness, -number), Match(self._categories[number], score, matched)

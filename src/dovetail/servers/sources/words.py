@@ -9,46 +9,53 @@ _WORD = re.compile(r"[^\W_][\w]*")
 _SPELLED = ((re.compile(r"\bc\+\+\d*"), " cpp "), (re.compile(r"\b([cf])#"), r" \1sharp "))
 _QUOTES = re.compile(r"['’`]")
 
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # They say that somebody asks, not about what: left out of a score altogether.
-NEUTRAL = frozenset(
+NEUTRAL = _set(
     """
-    a about absolute actually after again all also always am an and any are as at be because been
-    before begin beginner beginners best better between both but by can cannot could course courses
-    did difference do does doing done dont easily easy ebook etc ever every everything example
-    examples explain explained explaining explanation for from get gets getting give good got great
-    guide had has have hello help her his how i if im in instead into intro introduction introductory
-    is it its just kind know learn learning lesson lessons like ll long many material materials may
-    me mean means meaning might more most much must my need needs new newbie newbies newcomer
-    newcomers no not now of off ok on one online only or other our out over own people person picking
-    please proper properly quick quickly rather re read reading really recommend recommended
-    reference resource resources s safely same scratch see several shall should show simple simply so
-    some somebody someone something stand start started starting still study such sure t take taught
-    teach teaching tell than thank thanks that the their them then there these they thing things this
-    those through tips to together too topic try tutorial tutorials understand understanding until up
-    us use used useful user using ve versus very vs want wants was way ways we well were what whats
-    when where which while who whom whose why will with without word words work working works would
-    yes you your zero
-    """.split()
+    a about absolute actually after again all also always am an and any are as at be because
+    been before begin beginner beginners best better between both but by can cannot could course
+    courses did difference do does doing done dont easily easy ebook etc ever every everything
+    example examples explain explained explaining explanation for from get gets getting give
+    good got great guide had has have hello help her his how i if im in instead into intro
+    introduction introductory is it its just kind know learn learning lesson lessons like ll
+    long many material materials may me mean meaning means might more most much must my need
+    needs new newbie newbies newcomer newcomers no not now of off ok on one online only or other
+    our out over own people person picking please proper properly quick quickly rather re read
+    reading really recommend recommended reference resource resources s safely same scratch see
+    several shall should show simple simply so some somebody someone something stand start
+    started starting still study such sure t take taught teach teaching tell than thank thanks
+    that the their them then there these they thing things this those through tips to together
+    too topic try tutorial tutorials understand understanding until up us use used useful user
+    using ve versus very vs want wants was way ways we well were what whats when where which
+    while who whom whose why will with without word words work working works would yes you your
+    zero
+    """
 )
 
 # They go with every subject: they count, but little.
-WEAK = frozenset(
+WEAK = _set(
     """
     add advanced allowed analysis app application applications apps automatic automatically back
-    basic basics big book books break broken build building change check cheat class code coding
-    commercial common complete computer configuration configure connect create creating custom data
-    debug decide define deploy design designing detail develop developer developers development
-    document documents documentation docs effective fast feature features file files find first fix
-    format free full handle hands high host idea improve inside install issue kind language level
-    library list local machine make making manage management manual match method modern move name
-    next number open optimize order part pattern patterns personal pick place plan point practice
-    practices prepare prevent problem process product products program programming project public
-    purpose put quality remove requirement requirements return review right rule rules run running
-    sample save second section secure security self send server service set setting settings setup
-    sheet short site slow small smaller software source specification standard stop strict structure
-    style system systems task technical test tests text textbook theory time tool tools top train
-    turn type update value version view web website websites world write writing wrong year
-    """.split()
+    basic basics big book books break broken build building change cheat check class code coding
+    commercial common complete computer configuration configure connect create creating custom
+    data debug decide define deploy design designing detail develop developer developers
+    development docs document documentation documents effective fast feature features file files
+    find first fix format free full handle hands high host idea improve inside install issue
+    kind language level library list local machine make making manage management manual match
+    method modern move name next number open optimize order part pattern patterns personal pick
+    place plan point practice practices prepare prevent problem process product products program
+    programming project public purpose put quality remove requirement requirements return review
+    right rule rules run running sample save second section secure security self send server
+    service set setting settings setup sheet short site slow small smaller software source
+    specification standard stop strict structure style system systems task technical test tests
+    text textbook theory time tool tools top train turn type update value version view web
+    website websites world write writing wrong year
+    """
 )
 
 
