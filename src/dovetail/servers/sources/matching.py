@@ -5,7 +5,8 @@ The score is a number a person can follow. Words that only say that somebody ask
 every subject ("write", "tool") a third of that. The score of a category is the weight of the words
 it has, divided by the weight of all; then two rules:
 
-- a *term* names the subject beyond doubt ("kubectl"): the score is at least ``TERM_FLOOR``;
+- a *term* names the subject beyond doubt ("kubectl"), and so does a word of the category's name
+  after "in", "with" or "using" ("tables in latex"): the score is at least ``TERM_FLOOR``;
 - any other word is ambiguous ("rust"): if it is the only one the category has among several, the
   score is ``LONELY`` of that. Hints are such words, beside those of the patterns.
 
@@ -27,11 +28,15 @@ __all__ = ["DEFAULT_THRESHOLD", "Match", "Matcher"]
 
 DEFAULT_THRESHOLD = 0.35  # chosen on the tuned half of the labelled queries (docs/sources.md)
 TERM_FLOOR = 0.5
+SUBJECT_FOLLOWS = frozenset({"in", "with", "using"})
 LONELY = 0.55
 WEAK_WEIGHT = 0.3
 TYPO, PREFIX = 0.85, 0.7  # what a word counts that is near one of ours
-SHORTEST_TYPO, SHORTEST_PREFIX = 5, 5  # letters; shorter words are near too many others
-CURATED, MENTIONED = 1.0, 0.5  # in patterns, name and vocabulary; in descriptions and titles
+# Letters; shorter words are near too many others.
+SHORTEST_TYPO, SHORTEST_PREFIX, SHORTEST_WRONG_LETTER = 5, 6, 7
+# A word of a category counts in full in its name, its patterns and alone in its vocabulary; half
+# in a description, a title, or as a part of a longer term or hint.
+CURATED, MENTIONED = 1.0, 0.5
 # Words of a query that are looked at: more than a long question has. The rest of a text pasted
 # into the query only dilutes the score.
 MAX_WORDS = 64
@@ -62,6 +67,7 @@ class Matcher:
         self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
         self._terms: dict[str, list[tuple[frozenset[str], int]]] = defaultdict(list)
         self._names: list[frozenset[str]] = []
+        self._subjects: dict[str, list[int]] = defaultdict(list)
         self._spellings: dict[str, str] = {}  # words as written -> stem
         for number, category in enumerate(categories):
             self._add(number, category)
@@ -69,11 +75,17 @@ class Matcher:
 
     def _add(self, number: int, category: Category) -> None:
         name = self._stems([category.name, category.slug])
-        curated = name | self._stems([*category.patterns, *category.terms, *category.hints])
-        mentioned = self._stems([category.description, *(s.title for s in category.sources)])
+        vocabulary = [*category.terms, *category.hints]
+        curated = name | self._stems(
+            [*category.patterns, *(word for word in vocabulary if " " not in word)]
+        )
+        titles = [source.title for source in category.sources]
+        mentioned = self._stems([category.description, *titles, *vocabulary])
         for one in curated | mentioned:
             self._postings[one].append((number, CURATED if one in curated else MENTIONED))
         self._names.append(frozenset(name))
+        for word in {*all_words(category.name)} - WEAK - NEUTRAL:
+            self._subjects[stem(word)].append(number)
         for term in category.terms:
             needed = frozenset(map(stem, all_words(term)))
             self._terms[max(needed, key=len)].append((needed, number))
@@ -91,12 +103,12 @@ class Matcher:
 
     def rank(self, query: str, count: int = 3) -> list[Match]:
         """The best categories, best first; empty if no word of the query is known."""
-        words, heard = self._read(query)
+        words, heard, subjects = self._read(query)
         total = sum(word.weight for word in words)
         if not total:
             return []
         explained = self._explained(words)
-        named = self._named(heard)
+        named = self._named(heard).union(*(self._subjects.get(one, ()) for one in subjects))
         for number in named:
             explained.setdefault(number, {})
         rough = {
@@ -110,19 +122,25 @@ class Matcher:
         best.sort(key=lambda found: found[0], reverse=True)
         return [match for _, match in best[:count]]
 
-    def _read(self, query: str) -> tuple[list[_Word], set[str]]:
-        """The informative words, and every stem that was said, for terms."""
+    def _read(self, query: str) -> tuple[list[_Word], set[str], set[str]]:
+        """The informative words; every stem that was said, for terms; those said as a subject."""
         words: list[_Word] = []
         heard: set[str] = set()
         seen: set[str] = set()
+        subjects: set[str] = set()
+        before = ""
         for text in all_words(query)[:MAX_WORDS]:
             near = ((stem(text), 1.0),) if text in NEUTRAL else self._near(text)
-            heard.update(one for one, quality in near if quality >= TYPO)
+            said = [one for one, quality in near if quality >= TYPO]
+            heard.update(said)
+            if before in SUBJECT_FOLLOWS:
+                subjects.update(said)
+            before = text
             if text in NEUTRAL or text in seen or (near and near[0][0] in NEUTRAL):
                 continue
             seen.add(text)
             words.append(_Word(text, self._weight(text, near), near))
-        return words, heard
+        return words, heard, subjects
 
     def _weight(self, text: str, near: tuple[tuple[str, float], ...]) -> float:
         counts = [len(self._postings[one]) for one, _ in near if one in self._postings]
@@ -132,10 +150,9 @@ class Matcher:
     def _near(self, text: str) -> tuple[tuple[str, float], ...]:
         """The stems a word may stand for: itself if we have it, else what is near."""
         one = stem(text)
-        if one in self._postings or len(text) < min(SHORTEST_TYPO, SHORTEST_PREFIX):
+        if one in self._postings:
             return ((one, 1.0),)
-        typos = self._typos(text)
-        return typos or self._longer(one) or ((one, 1.0),)
+        return self._typos(text) or self._longer(one) or ((one, 1.0),)
 
     def _typos(self, text: str) -> tuple[tuple[str, float], ...]:
         if len(text) < SHORTEST_TYPO:
@@ -144,7 +161,7 @@ class Matcher:
             known
             for part in deletions(text)
             for known in self._misspelt.get(part, ())
-            if known[0] == text[0]  # the first letter is hardly ever the wrong one
+            if _same_but_for_a_typo(text, known)
         }
         if not found:
             return ()
@@ -213,3 +230,12 @@ class Matcher:
         matched = tuple(words[at].text for at in sorted(found))
         score = round(min(score, 1.0), 4)
         return (score, named, likeness, -number), Match(self._categories[number], score, matched)
+
+
+def _same_but_for_a_typo(text: str, known: str) -> bool:
+    """Of two words that share a deletion. The first letter is hardly ever the wrong one, and among
+    short words one wrong letter makes another word: scarf and scanf, tokyo and tokio."""
+    if text[0] != known[0]:
+        return False
+    short = len(text) == len(known) < SHORTEST_WRONG_LETTER
+    return not short or sorted(text) == sorted(known)
