@@ -59,7 +59,6 @@ def _build(options: argparse.Namespace) -> Server:
     from dovetail.servers.sources.serials import default_place
     from dovetail.servers.sources.server import SourcesServer
     from dovetail.servers.sources.service import Options, Service
-    from dovetail.servers.sources.watch import Watcher
 
     own: list[Path] = options.registry or []
     if options.endorsements and not options.trust:
@@ -80,6 +79,8 @@ def _build(options: argparse.Namespace) -> Server:
     threshold = DEFAULT_THRESHOLD if options.threshold is None else options.threshold
     sources = SourcesServer(service, threshold)
     if own:  # what comes with the package changes only with the package
+        from dovetail.servers.sources.watch import Watcher
+
         sources.server.lifespan(Watcher(sources).lifespan)
     return sources.server
 

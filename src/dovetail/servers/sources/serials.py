@@ -4,10 +4,11 @@ Whoever can replace a file but not sign one can still put an old, signed one in 
 sources that its curator has since withdrawn.
 """
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+
+import msgspec
 
 from dovetail.servers.sources.catalog import CatalogError, Loaded
 
@@ -51,7 +52,7 @@ class SerialMemory:
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             draft = self._place.with_name(f"{self._place.name}.{os.getpid()}")
-            draft.write_text(json.dumps(self._seen, indent=1) + "\n", "utf-8")
+            draft.write_bytes(msgspec.json.encode(self._seen) + b"\n")
             draft.replace(self._place)  # whole or not at all
         except OSError as error:
             return f"{self._place}: {error.strerror or error}: serials are not remembered"
@@ -65,9 +66,6 @@ def _name(loaded: Loaded) -> str:
 
 def _read(place: Path) -> dict[str, int]:
     try:
-        found = json.loads(place.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CatalogError(f"{place}: cannot be read: {error}") from None
-    if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
-        raise CatalogError(f"{place}: not a file of serials: remove it to start anew")
-    return found
+        return msgspec.json.decode(place.read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.DecodeError) as error:
+        raise CatalogError(f"{place}: {error}: remove it to forget the serials seen") from None
