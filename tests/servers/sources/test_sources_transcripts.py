@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from sample import write
-from test_transcripts import UPDATE, read, replay, written
 
 from dovetail import Server
 from dovetail.servers.sources.server import SourcesServer
 from dovetail.servers.sources.service import Found, Options, Service
 from support import meta
+from test_transcripts import UPDATE, read, replay, written
 
 FOLDER = Path(__file__).parent / "transcripts"
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -122,9 +122,7 @@ def invalid_params(revision: str) -> list[Line]:
         for number, arguments in enumerate([*wrong, ["owls"]], 1)
     ]
     more = raw(revision, 20, "tools/call", name="list_categories", arguments={"page": 1})
-    allowed = request(
-        revision, 21, "tools/call", name="get_sources", arguments={"query": "owls"}
-    )
+    allowed = request(revision, 21, "tools/call", name="get_sources", arguments={"query": "owls"})
     allowed[">"]["params"].setdefault("_meta", {})["progressToken"] = "p"
     return [*opening(revision), *calls, more, {"#": "_meta is no argument"}, allowed]
 
@@ -220,9 +218,7 @@ def test_the_shapes(revision: str) -> None:
     assert list(found[1]) == ["category", "sources", "match", "message"]
     assert list(found[1]["category"]) == ["slug", "name", "description"]
     assert [one["rank"] for one in found[1]["sources"]] == [1, 2, 3]
-    assert all(
-        list(one) == ["rank", "title", "url", "description"] for one in found[1]["sources"]
-    )
+    assert all(list(one) == ["rank", "title", "url", "description"] for one in found[1]["sources"])
     assert list(found[1]["match"]) == ["score", "threshold", "matched", "runners_up"]
     assert list(found[3]["categories"][0]) == ["slug", "name", "tags"]
     assert list(found[4])[:3] == ["curator", "public_key", "signed"]
@@ -244,7 +240,9 @@ def test_no_match_is_a_success(revision: str) -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_unknown_tool_is_an_unknown_method(revision: str) -> None:
-    told = error(-32602, "Invalid params") if revision == MODERN else error(-32601, "Method not found")
+    told = (
+        error(-32602, "Invalid params") if revision == MODERN else error(-32601, "Method not found")
+    )
     assert [answers("unknown_tool", revision)[id]["error"] for id in (1, 2)] == [told, told]
 
 

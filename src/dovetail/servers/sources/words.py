@@ -46,7 +46,7 @@ WEAK = _set(
     data debug decide define deploy design designing detail develop developer developers
     development docs document documentation documents effective fast feature features file files
     find first fix format free full handle hands high host idea improve inside install issue
-    kind language level library list local machine make making manage management manual match
+    language level library list local machine make making manage management manual match
     method modern move name next number open optimize order part pattern patterns personal pick
     place plan point practice practices prepare prevent problem process product products program
     programming project public purpose put quality remove requirement requirements return review
@@ -79,13 +79,16 @@ def stem(word: str) -> str:
     for ending in ("ing", "ed"):
         rest = word[: -len(ending)]
         if word.endswith(ending) and len(rest) >= 3 and any(v in rest for v in "aeiouy"):
-            word = rest[:-1] if rest[-1] == rest[-2] and rest[-1] not in "lsz" else rest
+            if rest[-1] == rest[-2] and rest[-1] not in "lsz":
+                word = rest[:-1]  # running, run
+            else:
+                word = rest if len(rest) > 3 else rest + "e"  # testing, test; typing, type
             break
     if word.endswith(("tion", "sion")) and len(word) > 6:
         word = word[:-3]
     if word.endswith("ll") and len(word) > 5:  # modelling, modeling
         word = word[:-1]
-    return word[:-1] if word.endswith("e") and len(word) > 3 else word
+    return word[:-1] if word.endswith("e") and len(word) > 4 else word  # not care, car
 
 
 def deletions(word: str) -> set[str]:
