@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sample import MINISIGN, SIGNIFY, Keys, attempt, run
+from sample import MINISIGN, SIGNIFY, Keys, attempt, run, write
 
 from dovetail.servers.sources.minisign import (
     KeyProblem,
@@ -152,3 +152,16 @@ def test_the_library_is_loaded_when_a_signature_is_checked_and_not_before() -> N
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert ran.stdout == "[]\n", ran.stderr
+
+
+def test_without_the_library_the_user_is_told_what_to_install(tmp_path: Path) -> None:
+    file, keys = write(tmp_path / "registry.json"), Keys(tmp_path)
+    run(MINISIGN, "-S", "-s", keys.secret, "-m", file)
+    program = (
+        "import sys; sys.modules['cryptography'] = None; from dovetail.cli.main import main; "
+        f"sys.exit(main({['serve', 'sources', '--registry', str(file), '--public-key', keys.public]}))"
+    )
+    ran = attempt(sys.executable, "-c", program)
+    assert ran.returncode == 2
+    assert "signatures need pip install 'dovetail[sources]'" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -213,10 +213,9 @@ def test_any_bytes_are_read_or_refused_with_a_line(data: bytes) -> None:
 def test_any_value_in_any_place_is_read_or_refused(field: str, value: Any) -> None:
     try:
         found = parse(json.dumps(owl(**{field: value})).encode(), "mine.json")
-    except RegistryError as error:
-        assert error.problems
-    else:
-        assert getattr(found.categories[0], field) in (value, tuple(value or ()))
+    except RegistryError:
+        return
+    assert getattr(found.categories[0], field) in (value, tuple(value or ()))
 
 
 @given(st.text(min_size=1, max_size=30))

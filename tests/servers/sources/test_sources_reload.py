@@ -78,7 +78,7 @@ def test_a_bad_file_leaves_the_old_one(file: Path, caplog: pytest.LogCaptureFixt
     async def main() -> None:
         made, watcher = watched(file)
         async with connect(made.server) as client:
-            file.write_text(file.read_text().replace('"owls"', '"Owls"'))
+            write(file, registry(categories=[category("Owls", "Owls", "owl")]))
             assert not await watcher.look()
             assert "bad slug 'Owls'" in caplog.text
             found = await client.call("get_sources", {"query": "owls"})
@@ -87,7 +87,7 @@ def test_a_bad_file_leaves_the_old_one(file: Path, caplog: pytest.LogCaptureFixt
             assert told["serial"] == 7
             assert "the new one was refused: " in told["verification"]
             assert "bad slug 'Owls'" in told["verification"]
-            file.unlink()
+            run("rm", file)
             assert not await watcher.look()
             write(file, changed())
             assert await watcher.look()
@@ -124,7 +124,7 @@ def test_a_signed_file_is_replaced_when_its_signature_is_there(file: Path, tmp_p
             run(DOVETAIL, "sources", "sign", file, "--key", keys.secret)
             assert await watcher.look()
             read = await client.request("resources/read", {"uri": FILE + ".minisig"})
-            assert read["contents"][0]["text"] == Path(f"{file}.minisig").read_text()
+            assert read["contents"][0]["text"] == run("cat", f"{file}.minisig")
 
     on_loop(main())
 

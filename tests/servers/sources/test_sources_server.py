@@ -56,6 +56,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- who vouches -----------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("R004-3")
 def test_the_instructions_can_be_followed_word_by_word(tmp_path: Path) -> None:
     """The resources are saved as the text says, and its commands are run as they stand."""
     there = tmp_path / "there"
@@ -309,6 +310,7 @@ def test_the_operators_threshold_is_the_default(tmp_path: Path) -> None:
     on_loop(main())
 
 
+@pytest.mark.verifies("R004-5")
 def test_nothing_in_a_result_is_markup() -> None:
     async def main() -> None:
         async with connect(built()) as client:

@@ -1,8 +1,8 @@
 """Each decision of requirement 004 as a whole conversation, in every revision.
 
 ``transcripts/REVISION/DECISION.jsonl`` has what the client says and what the server answers, in
-the form of ``tests/test_transcripts.py``; ``DOVETAIL_UPDATE=1`` writes them anew. A client that asks
-for 2025-03-26 is answered 2025-11-25, since a server without batches cannot offer it.
+the form of ``tests/test_transcripts.py``; ``DOVETAIL_UPDATE=1`` writes them anew. A client that
+asks for 2025-03-26 is answered 2025-11-25, since a server without batches cannot offer it.
 """
 
 from __future__ import annotations
@@ -209,6 +209,7 @@ def error(code: int, message: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("R004-1", "R004-2", "R004-3", "R004-4")
 def test_the_shapes(revision: str) -> None:
     found = {
         id: json.loads(answer["result"]["content"][0]["text"])
@@ -228,6 +229,7 @@ def test_the_shapes(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("D-no-match")
 def test_no_match_is_a_success(revision: str) -> None:
     for id in (1, 2, 3):
         result = answers("no_match", revision)[id]["result"]
@@ -239,6 +241,7 @@ def test_no_match_is_a_success(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("D-sources-policy")
 def test_an_unknown_tool_is_an_unknown_method(revision: str) -> None:
     told = (
         error(-32602, "Invalid params") if revision == MODERN else error(-32601, "Method not found")
@@ -247,6 +250,7 @@ def test_an_unknown_tool_is_an_unknown_method(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("D-sources-policy", "R004-9")
 def test_unfit_arguments_get_the_shortest_error(revision: str) -> None:
     found = answers("invalid_params", revision)
     for id in (*range(1, 10), 20):
@@ -255,6 +259,7 @@ def test_unfit_arguments_get_the_shortest_error(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("R004-6")
 def test_a_failing_tool_is_a_result(revision: str) -> None:
     found = answers("tool_error", revision)
     assert found[1]["result"]["isError"] is True
@@ -263,6 +268,7 @@ def test_a_failing_tool_is_a_result(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("D-sources-policy", "R004-7")
 def test_batches_are_refused_and_notifications_ignored(revision: str) -> None:
     refused = [answer for id, answer in answers("batch", revision).items() if id is None]
     assert refused[0]["error"] == error(-32600, "Invalid Request")
@@ -271,6 +277,7 @@ def test_batches_are_refused_and_notifications_ignored(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
+@pytest.mark.verifies("D-sources-policy")
 def test_the_handshake_is_enforced(revision: str) -> None:
     found = answers("before_initialize", revision)
     for id in (1, 2, 4):
@@ -282,6 +289,7 @@ def test_the_handshake_is_enforced(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.verifies("R004-8", "R004-9")
 def test_the_tools_teach(revision: str) -> None:
     tools = answers("tools_list", revision)[1]["result"]["tools"]
     names = ["get_sources", "list_categories", "get_provenance", "get_endorsements"]

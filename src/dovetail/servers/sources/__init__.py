@@ -50,6 +50,8 @@ def build(options: argparse.Namespace) -> Server:
         return _build(options)
     except CatalogError as error:
         raise TargetError(str(error)) from None
+    except ImportError as error:
+        raise TargetError(f"{error}: signatures need pip install 'dovetail[sources]'") from None
 
 
 def _build(options: argparse.Namespace) -> Server:

@@ -17,11 +17,12 @@ from dovetail.servers.sources.minisign import (
     verify,
 )
 from dovetail.servers.sources.model import Category, Registry
-from dovetail.servers.sources.registry import MAX_BYTES, RegistryError, parse
 
 __all__ = ["EMBEDDED", "Catalog", "CatalogError", "Loaded", "load", "read_key", "read_registry"]
 
 EMBEDDED = Path(__file__).with_name("registry.json")
+# Ten times what 10,000 categories need; a wrong file is not read into memory whole.
+MAX_BYTES = 128 * 1024 * 1024
 # A signature file has four short lines; whatever is larger is none.
 MAX_SIGNATURE = 64 * 1024
 
@@ -81,6 +82,8 @@ def read_registry(path: Path, keys: Sequence[PublicKey] = (), *, checked: bool =
     data = _read(path, MAX_BYTES)
     if path == EMBEDDED and not checked:
         return Loaded(path.name, path, data, msgspec.json.decode(data, type=Registry), *[None] * 3)
+    from dovetail.servers.sources.registry import RegistryError, parse  # not for the embedded one
+
     try:
         registry = parse(data, str(path))
     except RegistryError as error:
@@ -103,8 +106,6 @@ def _checked(
         _agree(signature.claims, registry)
     except SignatureProblem as problem:
         raise CatalogError(f"{path}.minisig: {problem}") from None
-    except ImportError:
-        raise CatalogError("signatures need: pip install 'dovetail[sources]'") from None
     return key
 
 

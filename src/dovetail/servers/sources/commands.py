@@ -27,7 +27,8 @@ from dovetail.servers.sources.catalog import (
 from dovetail.servers.sources.endorsements import Statement, collect, digest, read_trust
 from dovetail.servers.sources.matching import DEFAULT_THRESHOLD
 from dovetail.servers.sources.minisign import KeyProblem, SecretKey
-from dovetail.servers.sources.registry import MAX_TEXT, text_problem
+from dovetail.servers.sources.model import MAX_TEXT
+from dovetail.servers.sources.registry import text_problem
 
 __all__ = ["add_arguments", "run"]
 

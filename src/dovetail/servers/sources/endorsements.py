@@ -22,8 +22,7 @@ from dovetail.servers.sources.minisign import (
     SignatureProblem,
     verify,
 )
-from dovetail.servers.sources.model import Category
-from dovetail.servers.sources.registry import MAX_NAME, MAX_TEXT, text_problem
+from dovetail.servers.sources.model import MAX_NAME, MAX_TEXT, Category
 
 __all__ = ["Endorsement", "Shown", "Statement", "Trusted", "collect", "digest", "read_trust"]
 
@@ -82,6 +81,8 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 def read_trust(path: Path) -> list[Trusted]:
     """A line for each endorser: the public key, a space, the name; ``#`` begins a remark."""
+    from dovetail.servers.sources.registry import text_problem
+
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -133,6 +134,8 @@ def statement_files(places: Sequence[Path]) -> list[Path]:
 
 
 def _read(path: Path, trusted: Sequence[Trusted]) -> Endorsement:
+    from dovetail.servers.sources.registry import text_problem
+
     try:
         data = path.read_bytes()[: MAX_STATEMENT + 1]
         minisig = path.with_name(path.name + ".minisig").read_bytes()[:MAX_STATEMENT]

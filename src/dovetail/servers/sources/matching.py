@@ -99,6 +99,10 @@ class Matcher:
                     found.add(one)
         return found
 
+    def prepare(self) -> None:
+        """Make now what the first unknown word would wait for."""
+        _ = self._sorted, self._misspelt
+
     # -- matching ----------------------------------------------------------------------
 
     def rank(self, query: str, count: int = 3) -> list[Match]:

@@ -5,7 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["SOURCE_TYPES", "Category", "Registry", "Source"]
+__all__ = ["MAX_NAME", "MAX_TEXT", "SOURCE_TYPES", "Category", "Registry", "Source"]
+
+# Characters: one line of a terminal, and three lines.
+MAX_NAME, MAX_TEXT = 120, 300
 
 SourceType = Literal[
     "api",

@@ -11,17 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from dovetail.servers.sources.model import Category, Registry, Source
+from dovetail.servers.sources.model import MAX_NAME, MAX_TEXT, Category, Registry, Source
 from dovetail.servers.sources.words import NEUTRAL, all_words
 
-__all__ = ["MAX_BYTES", "Problem", "RegistryError", "parse", "text_problem"]
+__all__ = ["Problem", "RegistryError", "parse", "text_problem"]
 
-# Ten times what 10,000 categories need; a wrong file is not read into memory whole.
-MAX_BYTES = 128 * 1024 * 1024
 # Twice the scale the matcher is measured at.
 MAX_CATEGORIES = 20_000
-# One line of a terminal, three lines, and the longest address that browsers surely take.
-MAX_NAME, MAX_TEXT, MAX_NOTE, MAX_URL = 120, 300, 600, 2000
+MAX_NOTE, MAX_URL = 600, 2000  # a paragraph; the longest address that browsers surely take
 MAX_LISTED = 100  # patterns, terms or hints of a category: more is no longer curated by hand
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 URL = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)*(:\d+)?(/[!-~]*)?", re.ASCII | re.IGNORECASE)
@@ -55,8 +52,6 @@ class RegistryError(Exception):
 
 def parse(data: bytes, file: str) -> Registry:
     """The registry in ``data``; RegistryError with every problem that was found."""
-    if len(data) > MAX_BYTES:
-        raise RegistryError(file, [Problem(1, f"larger than {MAX_BYTES} bytes")])
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -34,6 +34,8 @@ class Watcher:
             task.cancel()
 
     async def _watch(self) -> None:
+        catalog = self._sources.service.catalog
+        await asyncio.to_thread(lambda: catalog.matcher.prepare())
         while True:
             await asyncio.sleep(self._interval)
             await self.look()
@@ -61,7 +63,7 @@ class Watcher:
 
     def _read(self) -> Catalog:
         catalog = self._sources.service.read()
-        _ = catalog.matcher  # built here, not while a client waits
+        catalog.matcher.prepare()  # here, not while a client waits
         return catalog
 
     def _refuse(self, error: CatalogError) -> None:

@@ -1,6 +1,7 @@
 """Words of a query or a registry: cutting, stems, and which of them say anything."""
 
 import re
+from unicodedata import normalize
 
 __all__ = ["NEUTRAL", "WEAK", "all_words", "deletions", "stem"]
 
@@ -61,6 +62,8 @@ WEAK = _set(
 
 def all_words(text: str) -> list[str]:
     """The words in order, in lower case; a hyphen, slash or dot parts two of them."""
+    if not text.isascii():
+        text = normalize("NFKC", text)
     text = _QUOTES.sub("", text.casefold())
     if "+" in text or "#" in text:
         for spelled, name in _SPELLED:
