@@ -36,7 +36,7 @@ async def visit(client: Client) -> dict[str, Any]:
         "endorsements": await call("get_endorsements"),
         "unknown": await failure("get_more_sources"),
         "wrong": await failure("get_sources", query="git", limit=1),
-        "registry": plain(await client.read_resource("sources://registry/registry.json")),
+        "registry": plain(await client.read_resource("sources://registry/embedded.json")),
         "slugs": plain(await client.complete(category, {"name": "slug", "value": "gi"})),
         "prompt": plain(await client.get_prompt("research", {"topic": "css grid"})),
     }

@@ -159,9 +159,10 @@ def test_without_the_library_the_user_is_told_what_to_install(tmp_path: Path) ->
     run(MINISIGN, "-S", "-s", keys.secret, "-m", file)
     program = (
         "import sys; sys.modules['cryptography'] = None; from dovetail.cli.main import main; "
-        f"sys.exit(main({['serve', 'sources', '--registry', str(file), '--public-key', keys.public]}))"
+        "sys.exit(main(sys.argv[1:]))"
     )
-    ran = attempt(sys.executable, "-c", program)
+    options = ("--registry", file, "--public-key", keys.public)
+    ran = attempt(sys.executable, "-c", program, "serve", "sources", *options)
     assert ran.returncode == 2
     assert "signatures need pip install 'dovetail[sources]'" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -74,6 +74,25 @@ def test_clients_are_told_what_changed(file: Path, revision: str) -> None:
     on_loop(main())
 
 
+def test_a_listener_of_2026_is_told(file: Path) -> None:
+    async def main() -> None:
+        made, watcher = watched(file)
+        async with connect(made.server, "2026-07-28") as client:
+            wanted = {"resourcesListChanged": True, "resourceSubscriptions": [OWLS]}
+            _, end = client.start("subscriptions/listen", {"notifications": wanted})
+            end.add_done_callback(lambda done: done.cancelled() or done.exception())
+            assert (await client.receive())["params"]["notifications"] == wanted
+            write(file, changed())
+            assert await watcher.look()
+            heard = {(await client.receive())["method"] for _ in range(2)}
+            assert heard == {
+                "notifications/resources/list_changed",
+                "notifications/resources/updated",
+            }
+
+    on_loop(main())
+
+
 def test_a_bad_file_leaves_the_old_one(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         made, watcher = watched(file)

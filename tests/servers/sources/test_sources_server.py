@@ -103,7 +103,7 @@ def test_unsigned_is_said_plainly() -> None:
     assert told["verification"].startswith("Not signed: nobody holds a key for this registry yet.")
     assert "no link was fetched" in told["verification"]
     assert told["registries"] == [
-        {"name": "registry.json", **{k: v for k, v in told.items() if k != "registries"}}
+        {"name": "embedded.json", **{k: v for k, v in told.items() if k != "registries"}}
     ]
 
 
@@ -133,7 +133,7 @@ def test_the_first_file_is_at_the_top(tmp_path: Path) -> None:
             told = await structured(client, "get_provenance")
             assert told["curator"] == "Ada Curator"
             assert [each["name"] for each in told["registries"]] == [
-                *("one.json", "two.json", "registry.json")
+                *("one.json", "two.json", "embedded.json")
             ]
             assert [each["curator"] for each in told["registries"]][1:] == [
                 "Bob",
@@ -241,7 +241,7 @@ def test_categories_are_resources_with_completion() -> None:
     async def main() -> None:
         async with connect(built()) as client:
             listed = (await client.request("resources/list"))["resources"]
-            assert listed[0]["uri"] == "sources://registry/registry.json"
+            assert listed[0]["uri"] == "sources://registry/embedded.json"
             uris = [one["uri"] for one in listed]
             assert "sources://category/git" in uris
             assert (await read(client, uris[0])).encode() == EMBEDDED.read_bytes()

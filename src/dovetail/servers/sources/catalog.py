@@ -20,7 +20,7 @@ from dovetail.servers.sources.model import Category, Registry
 
 __all__ = ["EMBEDDED", "Catalog", "CatalogError", "Loaded", "load", "read_key", "read_registry"]
 
-EMBEDDED = Path(__file__).with_name("registry.json")
+EMBEDDED = Path(__file__).with_name("embedded.json")
 # Ten times what 10,000 categories need; a wrong file is not read into memory whole.
 MAX_BYTES = 128 * 1024 * 1024
 # A signature file has four short lines; whatever is larger is none.
