@@ -163,6 +163,12 @@ def test_files_of_one_name_are_refused(tmp_path: Path) -> None:
         load([one, two])
 
 
+@pytest.mark.parametrize("name", ["our sources.json", "$(rm).json", "-x.json", "ä.json"])
+def test_a_file_name_that_no_command_can_hold(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CatalogError, match="rename it: letters, digits"):
+        load([write(tmp_path / name)])
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="No such file"):
         load([tmp_path / "none.json"])

@@ -160,6 +160,31 @@ def test_the_lifespan_watches(file: Path) -> None:
     on_loop(main())
 
 
+def test_a_fault_of_ours_does_not_end_the_watch(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = iter([RuntimeError("once"), RuntimeError("twice")])
+
+    async def main() -> None:
+        made = SourcesServer(Service(Options(files=[file])))
+        watcher = Watcher(made, interval=0.001)
+        look = watcher.look
+
+        async def faulty() -> bool:
+            for fault in faults:
+                raise fault
+            return await look()
+
+        monkeypatch.setattr(watcher, "look", faulty)
+        made.server.lifespan(watcher.lifespan)
+        async with connect(made.server):
+            write(file, changed())
+            await until(lambda: "bats" in made.service.catalog.categories)
+
+    on_loop(main())
+    assert caplog.text.count("looking at the registries failed") == 2
+
+
 def test_a_running_server_serves_the_new_file(file: Path, tmp_path: Path) -> None:
     """As a user runs it; the notification is what is waited for."""
     command = [DOVETAIL, "serve", "sources", "--registry", file]

@@ -299,6 +299,25 @@ def test_the_prompt_brings_the_sources(tmp_path: Path) -> None:
     on_loop(main())
 
 
+def test_the_examples_in_the_descriptions_work() -> None:
+    async def main() -> None:
+        async with connect(built()) as client:
+            tools = (await client.request("tools/list"))["tools"]
+            examples = re.findall(r'\{"query": .*?\}', tools[0]["description"])
+            assert len(examples) == 4
+            for example in examples:
+                found = await structured(client, "get_sources", **json.loads(example))
+                assert found["category"], example
+            listed = (await structured(client, "list_categories"))["categories"]
+            shown = re.search(r'\{"slug": .*?\}', tools[1]["description"])
+            assert json.loads(shown[0]) in listed  # type: ignore[index]
+            properties = tools[0]["inputSchema"]["properties"]
+            subject = properties["query"]["description"].rpartition(": ")[2]
+            assert (await structured(client, "get_sources", query=subject))["category"]
+
+    on_loop(main())
+
+
 def test_the_operators_threshold_is_the_default(tmp_path: Path) -> None:
     async def main() -> None:
         async with connect(built("--threshold", "0.9")) as client:

@@ -82,8 +82,11 @@ def read_registry(path: Path, keys: Sequence[PublicKey] = (), *, checked: bool =
     data = _read(path, MAX_BYTES)
     if path == EMBEDDED and not checked:
         return Loaded(path.name, path, data, msgspec.json.decode(data, type=Registry), *[None] * 3)
-    from dovetail.servers.sources.registry import RegistryError, parse  # not for the embedded one
+    # Not needed, and not loaded, for the embedded one.
+    from dovetail.servers.sources.registry import FILE_NAME, RegistryError, parse
 
+    if not FILE_NAME.fullmatch(path.name):
+        raise CatalogError(f"{path}: rename it: letters, digits, dots, hyphens and underscores")
     try:
         registry = parse(data, str(path))
     except RegistryError as error:

@@ -14,12 +14,14 @@ import msgspec
 from dovetail.servers.sources.model import MAX_NAME, MAX_TEXT, Category, Registry, Source
 from dovetail.servers.sources.words import NEUTRAL, all_words
 
-__all__ = ["Problem", "RegistryError", "parse", "text_problem"]
+__all__ = ["FILE_NAME", "Problem", "RegistryError", "parse", "text_problem"]
 
 # Twice the scale the matcher is measured at.
 MAX_CATEGORIES = 20_000
 MAX_NOTE, MAX_URL = 600, 2000  # a paragraph; the longest address that browsers surely take
 MAX_LISTED = 100  # patterns, terms or hints of a category: more is no longer curated by hand
+# A registry's file name is part of a URI and of commands that people paste into a shell.
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 URL = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)*(:\d+)?(/[!-~]*)?", re.ASCII | re.IGNORECASE)
 # Control characters, and those nobody sees: bidirectional overrides, zero width, private use, tags.

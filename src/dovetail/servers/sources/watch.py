@@ -38,7 +38,10 @@ class Watcher:
         await asyncio.to_thread(lambda: catalog.matcher.prepare())
         while True:
             await asyncio.sleep(self._interval)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # ours, then; the server goes on with what it has
+                log.exception("looking at the registries failed")
 
     async def look(self) -> bool:
         """Read the files if they changed; whether something else is served now."""
