@@ -9,7 +9,8 @@
     ├── ProtocolError
     │   ├── LocalProtocolError    our own caller broke the protocol
     │   └── RemoteProtocolError   the peer broke it; carries the error to answer with
-    └── ConnectionClosed      the other side is gone
+    ├── ConnectionClosed      the other side is gone
+    └── TargetError           what a command is to serve cannot be served
 
 Registration mistakes (a duplicate name, a signature without a schema) are
 plain ``ValueError`` and ``TypeError``: they are bugs of the program, found at
@@ -126,3 +127,7 @@ class RemoteProtocolError(ProtocolError):
 
 class ConnectionClosed(DovetailError):
     """The connection ended before the answer came."""
+
+
+class TargetError(DovetailError):
+    """What a command names cannot be used; one line says why and what would help."""

@@ -138,6 +138,19 @@ D-editor-socket | A-D | server | neovim | The editor's WebSocket speaks the hand
 D-no-match | A-E | server | sources | No match is a success with an empty list and a text saying so.
 D-sources-policy | A-E | server | sources | Sources: minimal errors, -32601 for an unknown tool but
     -32602 in 2026-07-28, -32602 for unfit arguments, no batches, strict handshake.
+= requirement 004
+R004-1 | A-E | server | sources | `get_sources` gives the category's name, slug and description and
+    all three sources with rank, title, URL and description.
+R004-2 | A-E | server | sources | `list_categories` gives slug, name and domain tags of each.
+R004-3 | A-E | server | sources | `get_provenance` gives the curator, the public key if there is
+    one, and instructions for verification that can be followed.
+R004-4 | A-E | server | sources | `get_endorsements` gives a list, empty unless there are some.
+R004-5 | A-E | server | sources | Every value is plain text without markup.
+R004-6 | A-E | server | sources | A tool that fails gives a result with `isError`.
+R004-7 | A-E | server | sources | Notifications are ignored silently.
+R004-8 | A-E | server | sources | Tools are named in snake_case and described with examples.
+R004-9 | A-E | server | sources | `get_sources` takes `query` and an optional `threshold`; other
+    arguments are refused.
 = issue 2, point 4
 E-bad-json | A-E | server | engine | A line that is not JSON: -32700.
 E-bad-utf8 | A-E | server | engine | Bytes that are not UTF-8, wherever in the message: -32700.

@@ -14,6 +14,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "serve": ("dovetail.cli.serve", "serve an MCP server"),
     "check": ("dovetail.cli.check", "hold an MCP server to the protocol"),
+    "sources": ("dovetail.cli.sources", "check, sign and compare registries of sources"),
 }
 
 

@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dovetail.errors import TargetError
 from dovetail.server.app import Server
 
 __all__ = ["TargetError", "address", "load"]
 
 _DEFAULT_NAME = "server"
-
-
-class TargetError(Exception):
-    """The target cannot be served; the text says why and what would help."""
 
 
 def load(target: str) -> Server:
