@@ -196,6 +196,21 @@ class Context(Generic[S]):
             return McpError(MISSING_CLIENT_CAPABILITY, data={"requiredCapabilities": needed})
         return ClientError(f"The client does not support {capability_names(needed)}")
 
+    @property
+    def answered(self) -> frozenset[str]:
+        """The keys that a client of 2026-07-28 has sent answers to, in this round or before.
+
+        For a function that left something waiting when it asked: it runs again from the top,
+        and finds by the key what to go on with.
+        """
+        if not self._request.revision.modern or not self._answers_given():
+            return frozenset()
+        return self._answers.keys()
+
+    def _answers_given(self) -> bool:
+        params = self._request.params
+        return params.request_state is not UNSET or params.input_responses is not UNSET
+
     async def ask(self, key: str, question: "Question[T]", *, as_task: bool = False) -> T:
         """Ask the client one thing; ``key`` names the question within this request.
 
