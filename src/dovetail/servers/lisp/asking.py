@@ -41,7 +41,7 @@ def begun(session: Session, ctx: Context) -> Outcome | None:
 
 
 async def settled(
-    session: Session, outcome: Outcome, ctx: Context, seconds: float | UnsetType
+    session: Session, outcome: Outcome, ctx: Context, seconds: float | UnsetType = UNSET
 ) -> Outcome:
     """Ask, and resume, until the evaluation has come to an end or the client cannot be asked."""
     while outcome.token and can_ask(ctx):

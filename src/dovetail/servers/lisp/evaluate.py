@@ -48,13 +48,14 @@ def add_evaluate(server: Server, lisp: Lisp) -> None:
             if outcome is None:
                 if (refusal := await _refusal(place, code)) is not None:
                     return refusal
-                arguments = {
-                    "code": code,
+                options = {
                     "package": package,
                     "debug": debug,
                     "input": input,
                     "interactive": can_ask(ctx),
                 }
+                given = {name: value for name, value in options.items() if value}
+                arguments = {"code": code, **given}
                 outcome = await _evaluate(place, arguments, ctx, seconds)
             outcome = await settled(place, outcome, ctx, seconds)
         except SessionLost as error:

@@ -19,12 +19,15 @@ from dovetail.servers.lisp.image import Image, Lost
 from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.sbcl import NoLisp, Sbcl
 
-__all__ = ["Isolation", "LispProcess", "start_process"]
+__all__ = ["Isolation", "LispProcess", "isolated", "start_process"]
 
 # Inherited by whatever the Lisp starts, so that it can be found when its parents are gone.
 MARK = "DOVETAIL_LISP_PROCESS"
 _CHUNK = 65536
 _numbers = itertools.count(1)
+
+# Address space of SBCL besides its heap: its core, stacks and libraries. Measured: 450 MB.
+_RUNTIME_MB = 600
 
 # Of the C runtime, about guard pages: the condition in the answer says it better.
 _NOISE = ("INFO: Control stack guard page", "INFO: Binding stack guard page")
@@ -49,6 +52,11 @@ class Isolation(Struct, frozen=True, kw_only=True):
         if not self.privileges:
             words.append(":no-new-privileges t")
         return " ".join(words)
+
+
+def isolated(limits: LispLimits) -> Isolation:
+    """All of it, for a process of these limits."""
+    return Isolation(network=False, privileges=False, address_space_mb=limits.heap_mb + _RUNTIME_MB)
 
 
 class _Pipe:

@@ -194,8 +194,28 @@ def _not_ok(outcome: Outcome, frame: Frame, data: Evaluation) -> list[str]:
     if frame.reason == "input":
         return [f"[INPUT] {frame.prompt}".rstrip()]
     data.error = failure
-    lines = [f"[ERROR] {failure.type}", failure.message, *_backtrace(failure.frames)]
+    lines = [f"[ERROR] {failure.type}", failure.message]
+    if outcome.token:
+        lines += _restarts(failure)
+    lines += _backtrace(failure.frames)
+    if outcome.token:
+        lines.append(_SUSPENDED.format(outcome.token))
     return [*lines, f"\n{_HINT_INPUT}"] if _lacks_input(frame, failure) else lines
+
+
+_SUSPENDED = (
+    "\n[SUSPENDED] {}: choose with invoke-restart, look with frame-locals and eval-in-frame, "
+    "or give up with abandon."
+)
+
+
+def _restarts(failure: Failure) -> list[str]:
+    lines = [
+        f"{restart.number}: [{restart.name}] {restart.text}"
+        + (" (wants a value)" if restart.interactive else "")
+        for restart in failure.restarts
+    ]
+    return ["\n[Restarts]", *lines] if lines else []
 
 
 def _lacks_input(frame: Frame, failure: Failure) -> bool:

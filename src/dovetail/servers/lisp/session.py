@@ -104,6 +104,7 @@ class Session:
         self._spools = spools
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
+        self._starts = itertools.count(1)  # of what is spooled: a new process counts from 1
         self.last_number = 0
         self._losses: deque[float] = deque(maxlen=limits.max_losses)
         self._not_before = 0.0
@@ -131,12 +132,11 @@ class Session:
         try:
             image = await self._living()
             number = self.last_number = next(self._numbers)
-            given = self._with_limits(arguments, number)
-            call = image.start(operation, given, on_progress)
+            call = image.start(operation, arguments, on_progress)
         except BaseException:
             self._turn.release()
             raise
-        running = Running(number, image, call, given)
+        running = Running(number, image, call, arguments)
         if on_output is None:
             return await self._outcome(running, seconds)
         watching = asyncio.create_task(self._watch(running, on_output))
@@ -158,14 +158,20 @@ class Session:
                 seen += len(news["stdout"])
                 on_output(news["stdout"], news["total"])
 
-    def _with_limits(self, arguments: dict[str, Any], number: int) -> dict[str, Any]:
-        return {
-            **arguments,
-            "max_output": self.limits.max_output,
-            "max_value": self.limits.max_value,
-            "spool_cap": self.limits.max_spool,
-            "spool": str(self._spools / f"{self.name}-{number}"),
-        }
+    def configure(self) -> None:
+        """Tell the Lisp the limits of the calls to come."""
+        if self.image is not None and self.image.lost is None:
+            limits = self.limits
+            self.image.start(
+                "configure",
+                {
+                    "max_output": limits.max_output,
+                    "max_value": limits.max_value,
+                    "spool": str(self._spools / f"{self.name}-{next(self._starts)}"),
+                    "spool_cap": limits.max_spool,
+                    "read_only": self.read_only,
+                },
+            )
 
     async def _outcome(self, running: Running, seconds: float | UnsetType) -> Outcome:
         """Wait for the next answer, and give the turn to the next call."""
@@ -346,6 +352,16 @@ class Session:
 
     # -- the Lisp itself -------------------------------------------------------------------------
 
+    @property
+    def owned(self) -> bool:
+        """Whether the Lisp is a process of ours."""
+        return self.kind == "process"
+
+    async def ready(self) -> None:
+        """Start the Lisp, if there is none."""
+        async with self._turn:
+            await self._living()
+
     async def _living(self) -> Image:
         """The Lisp, started if there is none; after repeated losses not at once."""
         if self.closed:
@@ -356,6 +372,7 @@ class Session:
         self.image = await self._starter()
         self.image.on_lost = self._image_lost
         self.package = "COMMON-LISP-USER"
+        self.configure()
         return self.image
 
     def _image_lost(self) -> None:
@@ -410,13 +427,16 @@ class Session:
             began = time.monotonic()
             try:
                 await self._living()
-                then = f"A fresh one was started in {(time.monotonic() - began) * 1000:.0f} ms."
+                how = "A fresh one was started" if self.owned else "It was attached again"
+                then = f"{how} in {(time.monotonic() - began) * 1000:.0f} ms."
             except Exception as error:
-                then = f"A fresh one could not be started: {error}"
+                then = str(error)
         text = self._loss_text(reason, then)
         return f"{text}\n\n[process stderr]\n{words}" if words else text
 
     def _loss_text(self, reason: str, then: str) -> str:
+        if not self.owned:
+            return f'[SESSION LOST] The Lisp of session "{self.name}" is gone ({reason}). {then}'
         return (
             f'[SESSION LOST] The Lisp process of session "{self.name}" ended ({reason}). {then} '
             f"{self.journal.epitaph()}"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dovetail import ToolError
 from dovetail.servers.lisp import descendants
+from dovetail.servers.lisp.attach import CONNECTORS, Target
 from dovetail.servers.lisp.image import Image
 from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.process import Isolation, LispProcess, start_process
@@ -36,6 +37,7 @@ class Config(Struct, frozen=True, kw_only=True):
     limits: LispLimits = LispLimits()
     isolation: Isolation = Isolation()
     cache: Path | None = None
+    targets: tuple[Target, ...] = ()
 
 
 class Lisp:
@@ -54,6 +56,8 @@ class Lisp:
         _remove_stale()
         self._spools = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self.add(DEFAULT)
+        for target in self.config.targets:
+            self.expect(target)
 
     async def close(self) -> None:
         for session in list(self.sessions.values()):
@@ -84,6 +88,27 @@ class Lisp:
             return await self._start(session.limits)
 
         session = Session(self.free(name), start, chosen, self._spools)
+        return self.keep(session)
+
+    async def attach(self, target: Target) -> Session:
+        """A session with a Lisp of somebody else; ToolError if it does not answer."""
+        session = self.expect(target)
+        try:
+            await session.ready()
+        except BaseException:
+            await self.remove(target.name)
+            raise
+        return session
+
+    def expect(self, target: Target) -> Session:
+        """The same, attached when it is needed."""
+
+        async def connect() -> Image:
+            return await CONNECTORS[target.kind](target.address)
+
+        session = Session(self.free(target.name), connect, self.limits, self._spools)
+        session.kind = target.kind
+        session.read_only = not target.read_write
         return self.keep(session)
 
     def free(self, name: str) -> str:
@@ -119,6 +144,7 @@ class Lisp:
         """Other limits for a session, from its next call or its next process on."""
         given = {key: value for key, value in changes.items() if value is not None}
         session.limits = msgspec.structs.replace(session.limits, **given)
+        session.configure()
         return session.limits
 
     async def _start(self, limits: LispLimits) -> LispProcess:

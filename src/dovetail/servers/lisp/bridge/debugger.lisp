@@ -79,7 +79,7 @@
                           number (length frames)))))
     (if (string= operation "locals")
         (frame-locals frame)
-        (value-reports (multiple-value-list (evaluate-in-frame frame code)) 20000 nil 0))))
+        (value-reports (multiple-value-list (evaluate-in-frame frame code))))))
 
 (defun frame-locals (frame)
   "Name and value of each variable that is known and valid where the frame stands."
@@ -88,7 +88,8 @@
         (locals '()))
     (when (sb-di:debug-var-info-available debug-fun)
       (sb-di:do-debug-fun-vars (variable debug-fun)
-        (when (eq (sb-di:debug-var-validity variable location) :valid)
+        (when (and (symbol-package (sb-di:debug-var-symbol variable)) ; not made by a macro
+                   (eq (sb-di:debug-var-validity variable location) :valid))
           (push (object "name" (symbol-name (sb-di:debug-var-symbol variable))
                         "value" (text-of (sb-di:debug-var-value variable frame)))
                 locals))))
@@ -160,3 +161,7 @@
 
 (defmethod sb-gray:stream-clear-input ((stream client-input))
   nil)
+
+(defmethod sb-gray:stream-line-column ((stream client-input))
+  "SBCL asks the input side of a two-way stream for the column of its output."
+  (sb-gray:stream-line-column (job-stdout (input-job stream))))

@@ -79,16 +79,16 @@ only after the one before was done, since that may have changed how to read."
 
 ;;; -- values and costs ---------------------------------------------------------------------
 
-(defun value-report (value cap spool spool-cap index)
-  (let ((capture (make-capture cap (and spool (format nil "~A-value~D" spool index)) spool-cap)))
+(defun value-report (value name)
+  (let ((capture (limited-capture *job* name (conn-max-value *connection*))))
     (unwind-protect (progn (print-captured value capture)
                            (capture-report capture))
       (close-spool capture))))
 
-(defun value-reports (values cap spool spool-cap)
+(defun value-reports (values)
   (loop for value in values
         for index from 0
-        collect (value-report value cap spool spool-cap index)))
+        collect (value-report value (format nil "value~D" index))))
 
 (defun microseconds ()
   "Of the monotonic clock: that of GET-INTERNAL-REAL-TIME is coarse."
@@ -114,7 +114,8 @@ only after the one before was done, since that may have changed how to read."
 
 (defun evaluate-text (code)
   "Evaluate the forms of CODE; the values of the last one."
-  (let ((values '()))
+  (let ((values '())
+        (*read-eval* (and *read-eval* (not (conn-read-only *connection*)))))
     (map-forms (lambda (form start end)
                  (check-permitted form)
                  (let ((package (package-name *package*)))
@@ -124,12 +125,12 @@ only after the one before was done, since that may have changed how to read."
                code)
     values))
 
-(define-operation ("evaluate") (&key code package (max-value 20000) spool (spool-cap 0))
+(define-operation ("evaluate") (&key code package)
   (call-in-package
    package
    (lambda ()
      (multiple-value-bind (values timing) (timing-body (evaluate-text code))
-       (object "values" (value-reports values max-value spool spool-cap)
+       (object "values" (value-reports values)
                "timing" timing)))))
 
 (defun check-permitted (form)

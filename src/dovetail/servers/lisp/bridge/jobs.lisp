@@ -2,19 +2,21 @@
 
 (in-package #:dovetail-lisp)
 
-(defstruct operation name function immediate)
+(defstruct operation name function immediate changes)
 
 (defvar *operations* (make-hash-table :test #'equal))
 
-(defmacro define-operation ((name &key immediate) lambda-list &body body)
+(defmacro define-operation ((name &key immediate changes) lambda-list &body body)
   "Define what a request named NAME does. It gets its arguments by keyword and returns JSON data.
 An immediate operation runs in the thread that reads the channel: it must not wait or run user code.
-Any other runs as a job: what it prints, its warnings and its error go into the answer by themselves."
+Any other runs as a job: what it prints, its warnings and its error go into the answer by themselves.
+One that CHANGES the image is refused by sessions that are read-only."
   (let ((function (intern (format nil "OPERATION-~:@(~A~)" name))))
     `(progn
        (defun ,function (,@lambda-list &allow-other-keys) ,@body)
        (setf (gethash ,name *operations*)
-             (make-operation :name ,name :function #',function :immediate ,immediate)))))
+             (make-operation :name ,name :function #',function
+                             :immediate ,immediate :changes ,changes)))))
 
 (defstruct job
   id connection operation arguments
@@ -29,7 +31,7 @@ Any other runs as a job: what it prints, its warnings and its error go into the 
   (done 0) total note (progress-sent 0) (progress-due nil) (progress nil)
   (commands '()) (commands-lock (sb-thread:make-mutex :name "commands"))
   (command-ready (sb-thread:make-semaphore :name "command"))
-  (suspended nil) (started 0))
+  (suspended nil))
 
 (defvar *job* nil "The job this thread works on.")
 (defvar *connection* nil "The connection this thread serves.")
@@ -119,19 +121,36 @@ Only what changed: another evaluation may have run while this one was suspended.
                    (sb-ext:compiler-note #'muffle-warning))
       (call-with-state (job-connection job) function))))
 
-(defun prepare-job (job &key max-output spool spool-cap input interactive debug progress
-                    &allow-other-keys)
-  (flet ((stream-for (name)
-           (make-capture (or max-output 100000)
-                         (and spool (concatenate 'string spool name))
-                         (or spool-cap 0))))
-    (setf (job-stdout job) (stream-for "-stdout")
-          (job-stderr job) (stream-for "-stderr")
-          (job-input job) (make-instance 'client-input :job job :text (or input ""))
-          (job-interactive job) interactive
-          (job-debug job) debug
-          (job-progress job) progress
-          (job-started job) (get-internal-real-time))))
+(defun limited-capture (job name &optional (cap (conn-max-output (job-connection job))))
+  "A stream for what JOB prints as NAME, bounded as the connection says."
+  (let ((connection (job-connection job)))
+    (make-capture cap
+                  (and (conn-spool connection)
+                       (lambda () (format nil "~A-~D-~A" (conn-spool connection) (job-id job) name)))
+                  (conn-spool-cap connection))))
+
+(defun prepare-job (job &key input interactive debug progress &allow-other-keys)
+  (setf (job-stdout job) (limited-capture job "stdout")
+        (job-stderr job) (limited-capture job "stderr")
+        (job-input job) (make-instance 'client-input :job job :text (or input ""))
+        (job-interactive job) interactive
+        (job-debug job) debug
+        (job-progress job) progress))
+
+(define-operation ("configure" :immediate t) (&key max-output max-value spool spool-cap read-only)
+  "The limits of the jobs to come."
+  (setf (conn-max-output *connection*) max-output
+        (conn-max-value *connection*) max-value
+        (conn-spool *connection*) spool
+        (conn-spool-cap *connection*) spool-cap
+        (conn-read-only *connection*) read-only)
+  :null)
+
+(defun apply-operation (job)
+  (let ((operation (job-operation job)))
+    (when (and (operation-changes operation) (conn-read-only (job-connection job)))
+      (error 'mcp:read-only :operator (operation-name operation)))
+    (apply (operation-function operation) (job-arguments job))))
 
 (defun perform-job (job)
   "Run the operation. Whatever happens in it, the job knows afterwards how it ended."
@@ -142,11 +161,7 @@ Only what changed: another evaluation may have run while this one was suspended.
            (catch tag
              (setf (job-tag job) tag)
              (sb-sys:with-local-interrupts
-               (call-as-job job
-                            (lambda ()
-                              (setf (job-data job)
-                                    (apply (operation-function (job-operation job))
-                                           (job-arguments job)))))
+               (call-as-job job (lambda () (setf (job-data job) (apply-operation job))))
                (setf finished t)))
         (setf (job-tag job) nil)
         (unless (or finished (not (eq (job-status job) :ok)))
@@ -206,7 +221,8 @@ Only what changed: another evaluation may have run while this one was suspended.
   (unwind-protect
        (loop
          (sb-thread:wait-on-semaphore (worker-ready worker))
-         (run-job (shiftf (worker-job worker) nil))
+         (run-job (or (shiftf (worker-job worker) nil)
+                      (return)))        ; woken without a job: the connection has ended
          (unless (eq (conn-worker connection) worker)
            (return)))                   ; it was suspended, and another one serves now
     (detach-worker connection worker)))
@@ -220,6 +236,11 @@ Only what changed: another evaluation may have run while this one was suspended.
     (setf (worker-thread worker)
           (sb-thread:make-thread #'work :name "mcp evaluation" :arguments (list connection worker))
           (conn-worker connection) worker)))
+
+(defun stop-worker (connection)
+  (let ((worker (shiftf (conn-worker connection) nil)))
+    (when worker
+      (sb-thread:signal-semaphore (worker-ready worker)))))
 
 (defun start-job (connection job)
   (setf (gethash (job-id job) (conn-jobs connection)) job)

@@ -12,7 +12,7 @@
   (cap 0 :type fixnum)
   (total 0 :type fixnum)
   (column 0 :type fixnum)
-  (spool-path nil)
+  (spool-path nil)                      ; or a function that gives it, if it is needed
   (spool-cap 0 :type fixnum)
   (spool nil)
   (spooled 0 :type fixnum)
@@ -57,6 +57,8 @@
 
 (defun open-spool (store)
   "What is in the head is in the file too: it holds the whole text."
+  (when (functionp (store-spool-path store))
+    (setf (store-spool-path store) (funcall (store-spool-path store))))
   (let ((spool (open (store-spool-path store) :direction :output :if-exists :supersede
                                               :external-format '(:utf-8 :replacement #\?))))
     (write-string (store-head store) spool :end (store-kept store))

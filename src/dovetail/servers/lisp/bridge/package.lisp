@@ -6,7 +6,7 @@
 
 (defpackage #:mcp
   (:use)
-  (:export #:progress)
+  (:export #:progress #:read-only)
   (:documentation "What evaluated code may say to the client."))
 
 (in-package #:dovetail-lisp)

@@ -100,3 +100,45 @@
     (unwind-protect (read-requests connection)
       (unless sb-impl::*exit-in-progress*
         (sb-ext:exit :code 0 :abort t)))))
+
+;;; -- an image that somebody else started -----------------------------------------------------
+
+(defun call-sockets (name &rest arguments)
+  (apply #'call-in :sb-bsd-sockets "SB-BSD-SOCKETS" name arguments))
+
+(defun serve-client (socket)
+  (let* ((descriptor (call-sockets "SOCKET-FILE-DESCRIPTOR" socket))
+         (connection (make-connection :input (channel-stream descriptor :input)
+                                      :output (channel-stream descriptor :output))))
+    (unwind-protect
+         (handler-case (progn (say-hello connection)
+                              (read-requests connection))
+           (stream-error () nil))       ; the client is gone
+      (stop-worker connection)
+      (ignore-errors (call-sockets "SOCKET-CLOSE" socket)))))
+
+(defun accept-clients (listener)
+  (loop
+    (let ((socket (call-sockets "SOCKET-ACCEPT" listener)))
+      (when socket
+        (sb-thread:make-thread #'serve-client :name "mcp client" :arguments (list socket))))))
+
+(defun call-umask (mask)
+  (sb-alien:alien-funcall
+   (sb-alien:extern-alien "umask" (function sb-alien:unsigned-int sb-alien:unsigned-int)) mask))
+
+(defun listen-on (path)
+  "Let MCP sessions attach to this image through the unix socket PATH, which only its owner may use.
+Returns the thread that listens; ending it ends the listening."
+  (let* ((path (namestring (merge-pathnames path)))
+         (listener (progn
+                     (require :sb-bsd-sockets)
+                     (make-instance (find-symbol "LOCAL-SOCKET" "SB-BSD-SOCKETS")
+                                    :type :stream))))
+    (when (eq (sb-impl::native-file-kind path) :special)
+      (delete-file path))               ; a socket that somebody left
+    (let ((mask (call-umask #o177)))
+      (unwind-protect (call-sockets "SOCKET-BIND" listener path)
+        (call-umask mask)))
+    (call-sockets "SOCKET-LISTEN" listener 5)
+    (sb-thread:make-thread #'accept-clients :name "mcp listener" :arguments (list listener))))

@@ -10,7 +10,9 @@
   (jobs (make-hash-table :synchronized t)) ; request id -> job, running or suspended
   worker                                ; who takes the next job, or nil
   (state nil)                           ; values of *SESSION-VARIABLES* between calls
-  (read-only nil))
+  (read-only nil)
+  (max-output 100000) (max-value 20000) ; characters that are sent
+  (spool nil) (spool-cap 0))            ; where the rest goes: how file names begin, and how much
 
 ;;; -- frames --------------------------------------------------------------------
 
