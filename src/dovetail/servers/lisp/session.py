@@ -255,6 +255,8 @@ class Session:
                     self.journal.add(running.arguments.get("code", ""), frame.definitions)
             if running.image.lost is not None:
                 await self._recover(running.image.lost)
+            else:
+                running.image.raw_output()  # of the cancelled one, not of the next
         finally:
             self._end_turn()
 

@@ -290,8 +290,15 @@ Only what changed: another evaluation may have run while this one was suspended.
 (defparameter *progress-interval* (floor internal-time-units-per-second 50)
   "At most fifty reports a second; the last is never lost.")
 
+(defun finite-real-p (value)
+  (and (realp value)
+       (not (and (floatp value)
+                 (or (sb-ext:float-infinity-p value) (sb-ext:float-nan-p value))))))
+
 (defun mcp:progress (done &optional total (message nil))
   "Tell the client how far the evaluation is. Does nothing when nobody asked."
+  (check-type done (satisfies finite-real-p))
+  (check-type total (or null (satisfies finite-real-p)))
   (let ((job *job*))
     (when (and job (job-progress job))
       (setf (job-done job) done
