@@ -24,6 +24,7 @@ __all__ = ["Isolation", "LispProcess", "isolated", "start_process"]
 # Inherited by whatever the Lisp starts, so that it can be found when its parents are gone.
 MARK = "DOVETAIL_LISP_PROCESS"
 _CHUNK = 65536
+_DRAIN_SECONDS = 0.2
 _numbers = itertools.count(1)
 
 # Address space of SBCL besides its heap: its core, stacks and libraries. Measured: 450 MB.
@@ -136,6 +137,7 @@ class LispProcess(Image):
         self.popen.stdout.close()
         self.popen.stderr.close()
         self.exited = asyncio.Event()
+        self._at_end = False
         self._killed_for: str | None = None
         threading.Thread(target=self._wait, name="lisp exit", daemon=True).start()
 
@@ -149,15 +151,21 @@ class LispProcess(Image):
             self._loop.call_soon_threadsafe(self._has_exited)
 
     def _has_exited(self) -> None:
+        """Its last frames may still be in the socket, whose end comes after them. A process
+        that it forked may hold that end open."""
         self.exited.set()
-        self.end("")
+        if self._at_end:
+            self.end("")
+        else:
+            self._loop.call_later(_DRAIN_SECONDS, self.end, "")
 
     def _ended(self) -> None:
         """End of the channel: the process is about to be reaped, or closed it and lives on."""
+        self._at_end = True
         if self.exited.is_set():
             self.end("")
         else:
-            self._loop.call_later(0.2, self.kill, "it closed its channel")
+            self._loop.call_later(_DRAIN_SECONDS, self.kill, "it closed its channel")
 
     def announced_exit(self) -> None:
         """SBCL waits up to a minute for threads of the program; nobody waits for that."""

@@ -59,14 +59,14 @@ the innermost was a call of an undefined function."
       (values (first arguments) t))))
 
 (defun shown-frames (frames &optional above)
-  "Pairs of a frame and its text. EVAL itself is not shown; the form it evaluates is,
+  "Pairs of a frame and its text. READ and EVAL are not shown; the form that is evaluated is,
 unless the frame above (at first: of the function ABOVE) is that very call."
   (let ((shown '()))
     (dolist (frame frames (nreverse shown))
       (when (>= (length shown) *max-frames*)
         (return (nreverse shown)))
       (multiple-value-bind (form evaluated) (evaluated-form frame)
-        (cond ((member (frame-name frame) '(eval (lambda ())) :test #'equal))
+        (cond ((member (frame-name frame) '(eval read (lambda ())) :test #'equal))
               ((not evaluated)
                (push (cons frame (frame-call-text frame)) shown))
               ((not (and above (consp form) (eq (first form) above)))
@@ -74,7 +74,7 @@ unless the frame above (at first: of the function ABOVE) is that very call."
       (setf above (frame-name frame)))))
 
 (defun backtrace-texts (job condition)
-  "The lines of a backtrace, innermost first; never empty when a form was at work."
+  "The lines of a backtrace, innermost first; not empty when a form was at work."
   (multiple-value-bind (frames undefined) (frames-of-program)
     (let ((name (and undefined (typep condition 'undefined-function)
                      (cell-error-name condition))))
@@ -82,7 +82,8 @@ unless the frame above (at first: of the function ABOVE) is that very call."
            (when name
              (list (call-text name (nth-value 1 (sb-debug::frame-call undefined)))))
            (mapcar #'cdr (shown-frames frames name)))
-          (list (text-of (job-form job) :cap 300 :printer #'print-on-one-line))))))
+          (when (job-form job)
+            (list (text-of (job-form job) :cap 300 :printer #'print-on-one-line)))))))
 
 (defun names-only (frames)
   "On an exhausted stack there is no room to print arguments."
