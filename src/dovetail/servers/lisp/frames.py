@@ -64,7 +64,8 @@ class Failure(Struct):
 
 
 class Frame(Struct, rename="camel"):
-    """``done`` answers a request; ``suspended``, ``progress`` belong to one that goes on."""
+    """``done`` answers a request; ``suspended`` and ``progress`` belong to one that goes on;
+    ``hello`` and ``exiting`` to none."""
 
     event: str
     id: int = 0
@@ -81,6 +82,8 @@ class Frame(Struct, rename="camel"):
     # suspended
     reason: str = ""
     prompt: str = ""
+    # exiting
+    begun: list[int] = []
     # progress
     done: float = 0
     total: float | None = None

@@ -52,8 +52,7 @@ class Image:
         self.hello: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self.lost: str | None = None
         self.on_lost: Callable[[], None] = lambda: None
-        self.exiting = False
-        self.partial: Frame | None = None  # what it had printed before it exited
+        self.partial: Frame | None = None  # what it said before it exited
         self._ids = itertools.count(1)
         self._calls: dict[int, Call] = {}
 
@@ -92,7 +91,6 @@ class Image:
         if frame.event == "hello" and not self.hello.done():
             self.hello.set_result(frame)
         elif frame.event == "exiting":
-            self.exiting = True
             self.partial = frame
             self.announced_exit()
         elif call is not None:
@@ -104,9 +102,20 @@ class Image:
             if call.on_progress is not None:
                 call.on_progress(frame)
             return
+        if frame.status == "unknown" and self.damaged():
+            return
         if frame.event == "done":
             del self._calls[call.id]
         call.settle(frame)
+
+    def damaged(self) -> bool:
+        """The bridge does not know an operation: evaluated code has broken it. True if that
+        can be helped."""
+        return False
+
+    def never_began(self, call: Call) -> bool:
+        """Whether the Lisp said that it exits without having looked at a request."""
+        return self.partial is not None and call.id not in self.partial.begun
 
     def announced_exit(self) -> None:
         """The Lisp says that it is about to exit."""

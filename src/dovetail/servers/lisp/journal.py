@@ -75,9 +75,10 @@ class Journal:
         """What a loss of the Lisp means."""
         if not self._recorded:
             return "No definitions had been made."
+        forms = f"{len(self)} recorded definition form{'s' * (len(self) != 1)}"
         return (
-            f"All state is gone, definitions included: {self.counts()}. Use replay-session to "
-            f"evaluate the {len(self)} recorded definition forms again."
+            f"All state is gone, definitions included: {self.counts()}. "
+            f"Use replay-session to evaluate the {forms} again."
         )
 
     def clear(self) -> None:

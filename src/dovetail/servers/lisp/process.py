@@ -25,6 +25,7 @@ __all__ = ["Isolation", "LispProcess", "isolated", "start_process"]
 MARK = "DOVETAIL_LISP_PROCESS"
 _CHUNK = 65536
 _DRAIN_SECONDS = 0.2
+_EXIT_SECONDS = 0.5
 _numbers = itertools.count(1)
 
 # Address space of SBCL besides its heap: its core, stacks and libraries. Measured: 450 MB.
@@ -169,7 +170,12 @@ class LispProcess(Image):
 
     def announced_exit(self) -> None:
         """SBCL waits up to a minute for threads of the program; nobody waits for that."""
-        self._loop.call_later(1.0, self.kill)
+        self._loop.call_later(_EXIT_SECONDS, self.kill)
+
+    def damaged(self) -> bool:
+        self.partial = Frame("exiting")  # it has begun nothing
+        self.kill("its bridge was damaged by the code")
+        return True
 
     def kill(self, reason: str | None = None) -> None:
         if self._killed_for is None and not self.exited.is_set():
@@ -190,7 +196,7 @@ class LispProcess(Image):
             return "heap exhausted during garbage collection"
         if code is not None and code < 0:
             return f"signal {-code}, {signal.Signals(-code).name}"
-        return f"exit code {code}" + (", the code asked for it" if self.exiting else "")
+        return f"exit code {code}" + (", the code asked for it" if self.partial is not None else "")
 
     last_words = ""
 

@@ -47,6 +47,10 @@ class SessionLost(ToolError):
         self.expired = expired
 
 
+class _NeverBegan(SessionLost):
+    """The same, but nothing of the call was done."""
+
+
 class Running:
     """One call of a session, from its start to its answer, suspensions included."""
 
@@ -128,6 +132,21 @@ class Session:
         The answer may say that the operation failed, was interrupted by its timeout, or is
         suspended. SessionLost if the Lisp died of it; cancelling the call interrupts the Lisp.
         """
+        try:
+            return await self._call_once(operation, arguments, seconds, on_progress, on_output)
+        except _NeverBegan as loss:
+            # It ended because of something else, before it looked at this call.
+            self._note = str(loss)
+            return await self._call_once(operation, arguments, seconds, on_progress, on_output)
+
+    async def _call_once(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        seconds: float | UnsetType,
+        on_progress: Callable[[Frame], None] | None,
+        on_output: Callable[[str, int], None] | None,
+    ) -> Outcome:
         await self._turn.acquire()
         try:
             image = await self._living()
@@ -404,6 +423,8 @@ class Session:
             text = await self._recover(reason)
         finally:
             self._end_turn()
+        if running.image.never_began(running.call):
+            raise _NeverBegan(text)
         partial = running.partial or running.image.partial
         raise SessionLost(text, partial, running.expired)
 

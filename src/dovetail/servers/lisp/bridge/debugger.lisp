@@ -31,12 +31,6 @@
     (setf (job-commands job) (append (job-commands job) (list command))))
   (sb-thread:signal-semaphore (job-command-ready job)))
 
-(defun step-aside (job)
-  "Another thread takes the next jobs while this one waits for its client."
-  (let ((worker (conn-worker (job-connection job))))
-    (when (and worker (eq (worker-thread worker) sb-thread:*current-thread*))
-      (setf (conn-worker (job-connection job)) nil))))
-
 (defun suspend-in-debugger (condition job)
   (let ((report (condition-report condition job))
         (frames (mapcar #'car (shown-frames (frames-of-program))))

@@ -82,7 +82,7 @@ only after the one before was done, since that may have changed how to read."
 
 (defun value-report (value name)
   (let ((capture (limited-capture *job* name (conn-max-value *connection*))))
-    (unwind-protect (progn (print-captured value capture)
+    (unwind-protect (progn (call-evaluator #'print-captured value capture)
                            (capture-report capture))
       (close-spool capture))))
 

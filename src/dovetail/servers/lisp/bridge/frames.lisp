@@ -21,6 +21,13 @@
                            (loop for part in name when (symbolp part) collect part))))
     (t nil)))
 
+(defun our-own-name-p (name)
+  "Whether a frame is the bridge's, which prints values for instance."
+  (if (consp name)
+      (some #'our-own-name-p name)
+      (and (symbolp name)
+           (eq (symbol-package name) (load-time-value (find-package "DOVETAIL-LISP"))))))
+
 (defun frame-name (frame)
   (sb-di:debug-fun-name (sb-di:frame-debug-fun frame)))
 
@@ -67,6 +74,7 @@ unless the frame above (at first: of the function ABOVE) is that very call."
         (return (nreverse shown)))
       (multiple-value-bind (form evaluated) (evaluated-form frame)
         (cond ((member (frame-name frame) '(eval read (lambda ())) :test #'equal))
+              ((our-own-name-p (frame-name frame)))
               ((not evaluated)
                (push (cons frame (frame-call-text frame)) shown))
               ((not (and above (consp form) (eq (first form) above)))

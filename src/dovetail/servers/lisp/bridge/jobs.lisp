@@ -33,6 +33,8 @@ One that CHANGES the image is refused by sessions that are read-only."
   (command-ready (sb-thread:make-semaphore :name "command"))
   (suspended nil))
 
+(defstruct worker thread job (ready (sb-thread:make-semaphore :name "job")))
+
 (defvar *job* nil "The job this thread works on.")
 (defvar *connection* nil "The connection this thread serves.")
 (defvar *outer-restarts* '() "Those of the thread itself, which are not the program's.")
@@ -209,13 +211,21 @@ Only what changed: another evaluation may have run while this one was suspended.
                       (ignore-errors (get-dispatch-macro-character #\# char table))))))))
 
 (defun run-job (job)
-  (unwind-protect (perform-job job)
-    (unless sb-impl::*exit-in-progress*
-      (answer-job job))))
+  (let ((returned nil))
+    (unwind-protect (progn (perform-job job)
+                           (setf returned t))
+      (unless returned
+        (step-aside job))               ; the thread ends: the next job must not get it
+      (unless sb-impl::*exit-in-progress*
+        (answer-job job)))))
+
+(defun step-aside (job)
+  "Another thread takes the next jobs: this one ends, or waits for its client."
+  (let ((worker (conn-worker (job-connection job))))
+    (when (and worker (eq (worker-thread worker) sb-thread:*current-thread*))
+      (setf (conn-worker (job-connection job)) nil))))
 
 ;;; -- workers -----------------------------------------------------------------------
-
-(defstruct worker thread job (ready (sb-thread:make-semaphore :name "job")))
 
 (defun work (connection worker)
   (unwind-protect

@@ -39,13 +39,14 @@
                    "heap" (sb-ext:dynamic-space-size)))
 
 (defun say-goodbye (connection)
-  "The process exits; what its evaluation had printed is not lost."
-  (let ((job (loop for job being the hash-values of (conn-jobs connection)
-                   unless (job-suspended job) return job)))
-    (if job
-        (send connection "event" "exiting" "stdout" (report-unless-empty (job-stdout job))
-                                           "stderr" (report-unless-empty (job-stderr job)))
-        (send connection "event" "exiting"))))
+  "The process exits: what it had printed, and which requests it will not answer although they
+have begun. Any other can be done by the next process."
+  (let* ((jobs (loop for job being the hash-values of (conn-jobs connection) collect job))
+         (running (find-if-not #'job-suspended jobs)))
+    (send connection "event" "exiting"
+                     "begun" (mapcar #'job-id jobs)
+                     "stdout" (if running (report-unless-empty (job-stdout running)) :omit)
+                     "stderr" (if running (report-unless-empty (job-stderr running)) :omit))))
 
 (defun channel-stream (descriptor direction)
   (sb-sys:make-fd-stream descriptor :input (eq direction :input) :output (eq direction :output)
@@ -99,6 +100,7 @@
     (say-hello connection)
     (unwind-protect (read-requests connection)
       (unless sb-impl::*exit-in-progress*
+        (ignore-errors (say-goodbye connection)) ; or the channel is closed
         (sb-ext:exit :code 0 :abort t)))))
 
 ;;; -- an image that somebody else started -----------------------------------------------------
