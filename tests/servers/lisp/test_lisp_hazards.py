@@ -212,12 +212,19 @@ def test_the_server_survives(kind: str, revision: str) -> None:
 
 async def check_next(client: Client, code: str) -> None:
     shown = text_of(await client.result("(+ 1 2)"))
+    if code in LATER and shown.startswith("[SESSION LOST]"):
+        shown = await client.text("(+ 1 2)")
     if code in RIGHTS:
         await client.tool("restart-session")
         shown = await client.text("(+ 1 2)")
     assert shown.endswith("=> 3"), (code, shown)
 
 
+# They end the process when it may be busy with the next evaluation, which is told so.
+LATER = {
+    "(sb-thread:make-thread (lambda () (exit)))",
+    "(sb-unix::unix-kill (sb-unix:unix-getpid) 15)",
+}
 # They change what their session means by `(+ 1 2)` or `3`, and nobody else's.
 RIGHTS = {
     "(setf (readtable-case *readtable*) :preserve)",

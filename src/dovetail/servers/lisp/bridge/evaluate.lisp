@@ -46,7 +46,8 @@ only after the one before was done, since that may have changed how to read."
     (loop
       (let ((start (skip-blanks text (file-position stream))))
         (file-position stream (min start (length text)))
-        (setf (job-form *job*) nil)
+        ;; What a backtrace shows if there is no form yet.
+        (setf (job-form *job*) `(read ,(subseq text start (min (length text) (+ start 60)))))
         (let ((form (call-evaluator #'read stream nil stream)))
           (when (eq form stream) (return))
           (funcall function form start (file-position stream)))))))

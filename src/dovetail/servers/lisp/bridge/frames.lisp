@@ -73,13 +73,17 @@ unless the frame above (at first: of the function ABOVE) is that very call."
       (when (>= (length shown) *max-frames*)
         (return (nreverse shown)))
       (multiple-value-bind (form evaluated) (evaluated-form frame)
-        (cond ((member (frame-name frame) '(eval read (lambda ())) :test #'equal))
-              ((our-own-name-p (frame-name frame)))
+        (cond ((hidden-name-p (frame-name frame)))
               ((not evaluated)
-               (push (cons frame (frame-call-text frame)) shown))
+               (push (cons frame (frame-call-text frame)) shown)
+               (setf above (sb-debug::frame-call frame)))
               ((not (and above (consp form) (eq (first form) above)))
-               (push (cons frame (text-of form :cap 300 :printer #'print-on-one-line)) shown))))
-      (setf above (frame-name frame)))))
+               (push (cons frame (text-of form :cap 300 :printer #'print-on-one-line)) shown)
+               (setf above nil)))))))
+
+(defun hidden-name-p (name)
+  (or (member name '(eval read (lambda ())) :test #'equal)
+      (our-own-name-p name)))
 
 (defun backtrace-texts (job condition)
   "The lines of a backtrace, innermost first; not empty when a form was at work."

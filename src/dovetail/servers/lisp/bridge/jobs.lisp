@@ -216,7 +216,7 @@ Only what changed: another evaluation may have run while this one was suspended.
                            (setf returned t))
       (unless returned
         (step-aside job))               ; the thread ends: the next job must not get it
-      (unless sb-impl::*exit-in-progress*
+      (when (or returned (not sb-impl::*exit-in-progress*))
         (answer-job job)))))
 
 (defun step-aside (job)

@@ -6,8 +6,9 @@
 
 ;;; Programs print millions of short strings, so the state is a structure and not slots of
 ;;; the stream: those cost more than the work.
-(defstruct (store (:constructor make-store (cap spool-path spool-cap)))
-  (head (make-string 128) :type text)   ; the first CAP characters, growing as needed
+(defstruct (store (:constructor make-store (cap spool-path spool-cap
+                                            &aux (head (make-string (min cap 128))))))
+  (head "" :type text)                  ; the first CAP characters, growing as needed
   (kept 0 :type fixnum)
   (cap 0 :type fixnum)
   (total 0 :type fixnum)
