@@ -83,7 +83,8 @@ def add_session_tools(server: Server, lisp: Lisp) -> None:
     async def replay_session(session: SessionName = DEFAULT) -> CallToolResult:
         """Evaluate the recorded definitions of a session again, in order"""
         done = await _replay(lisp.session(session))
-        text = f"Evaluated {done.evaluated} recorded definition forms again."
+        count = done.evaluated
+        text = f"Evaluated {count} recorded definition form{'s' * (count != 1)} again."
         lines = [text, *(f"[FAILED] {failure}" for failure in done.failed)]
         return CallToolResult(
             content=[TextContent(text="\n".join(lines))],

@@ -53,7 +53,9 @@
       (if (sb-kernel::restart-interactive-function restart)
           (let* ((input (make-instance 'client-input :job job
                                                      :text (if value (format nil "~A~%" value) "")))
-                 (*query-io* (make-two-way-stream input (job-stdout job))))
+                 ;; Nobody needs to see the question whose answer is given.
+                 (output (if value (make-broadcast-stream) (job-stdout job)))
+                 (*query-io* (make-two-way-stream input output)))
             (invoke-restart-interactively restart))
           (invoke-restart restart)))))
 

@@ -73,13 +73,16 @@ Only what changed: another evaluation may have run while this one was suspended.
 ;;; -- one job ----------------------------------------------------------------------
 
 (defun standard-type (type)
-  "STYLE-WARNING for SB-INT:SIMPLE-STYLE-WARNING: such types add only where the text comes from."
+  "READER-ERROR for SB-INT:SIMPLE-READER-ERROR, STYLE-WARNING for SB-KERNEL:REDEFINITION-WITH-DEFUN:
+such types say how SBCL is made, not what happened."
   (let ((name (symbol-name type)))
-    (or (and (internal-package-p (symbol-package type))
-             (> (length name) 7)
-             (string= "SIMPLE-" name :end2 7)
-             (find-symbol (subseq name 7) "COMMON-LISP"))
-        type)))
+    (cond ((not (internal-package-p (symbol-package type))) type)
+          ((subtypep type 'style-warning) 'style-warning)
+          ((subtypep type 'warning) 'warning)
+          ((and (> (length name) 7)
+                (string= "SIMPLE-" name :end2 7)
+                (find-symbol (subseq name 7) "COMMON-LISP")))
+          (t type))))
 
 (defun type-text (type)
   "The name of a condition's type: of CL without prefix, others as the session would write it."
