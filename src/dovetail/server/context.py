@@ -108,12 +108,18 @@ class Context(Generic[S]):
 
     # -- telling the client ------------------------------------------------------------
 
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client asked for progress: where it takes work to know how far one is."""
+        meta = self._request.params.meta
+        return meta is not UNSET and meta.progress_token is not UNSET
+
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """How far the work is. Costs nothing if the client did not ask, and never waits."""
         self._stop_if_cancelled()
-        meta = self._request.params.meta
-        if meta is UNSET or meta.progress_token is UNSET:
+        if not self.wants_progress:
             return
+        meta = self._request.params.meta
         # Here, where the mistake is made: what is done on the loop cannot fail in a thread.
         self._reported = checked(done, total, self._reported)
         rest: dict[str, Any] = {"progressToken": meta.progress_token}

@@ -16,9 +16,7 @@ DOVETAIL = Path(sys.executable).with_name("dovetail")
 
 
 @pytest.mark.verifies("R001-18", "R001-19", "R001-20", "R001-22")
-@pytest.mark.parametrize(
-    ("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")]
-)
+@pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
 def test_define_redefine_err_restart_cancel_lose_replay(mode: str, revision: str) -> None:
     command = [PEERS, HERE / "sdk_session.py", mode, DOVETAIL, "serve", "lisp"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from dovetail import Context, Elicit, ToolError
+from dovetail import Context, ToolError
 from dovetail.servers.lisp.frames import Frame
 from dovetail.servers.lisp.session import Outcome, Session, Suspended
 from dovetail.servers.lisp.sexp import Keyword
@@ -52,10 +52,16 @@ async def settled(
     return outcome
 
 
+async def _ask(ctx: Context, key: str, message: str, form: dict[str, Any]) -> Any:
+    from dovetail import Elicit  # loaded late: most servers never ask
+
+    return await ctx.ask(key, Elicit(message, form))
+
+
 async def _ask_line(ctx: Context, key: str, frame: Frame) -> list[Any]:
     form = {"type": "object", "properties": {"line": {"type": "string"}}, "required": ["line"]}
     message = frame.prompt or "The Lisp code waits for a line of input."
-    answer = await ctx.ask(key, Elicit(message, form))
+    answer = await _ask(ctx, key, message, form)
     if not answer.accepted:
         return [Keyword("abandon")]
     return [Keyword("line"), Keyword("text"), str(answer.value["line"])]
@@ -76,7 +82,7 @@ async def _ask_restart(ctx: Context, key: str, frame: Frame) -> list[Any]:
         "properties": {"restart": restart_field, "value": value_field},
         "required": ["restart"],
     }
-    answer = await ctx.ask(key, Elicit(f"{failure.type}: {failure.message}", form))
+    answer = await _ask(ctx, key, f"{failure.type}: {failure.message}", form)
     if not answer.accepted or answer.value["restart"] not in choices:
         return [Keyword("abandon")]
     number = choices[answer.value["restart"]]

@@ -4,14 +4,12 @@ SBCL gives each a process group of its own, so that a signal to the Lisp's group
 Where there is no /proc, none is found.
 """
 
-import ctypes
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 __all__ = ["adopt_orphans", "end", "now"]
 
@@ -23,6 +21,8 @@ _TICK = 0.02  # /proc counts in hundredths of a second
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parent dies, so that they can still be found."""
     if sys.platform == "linux":
+        import ctypes  # loaded late: it takes longer than the rest of the module
+
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -35,7 +35,7 @@ def end(root: int, mark: str, since: float) -> int:
     """Kill what descends from ``root``, and what we adopted that carries ``mark``."""
     ended: set[int] = set()
     for _ in range(_ROUNDS):
-        found = [pid for pid in _found(root, mark.encode()) if _started(pid) >= since - _TICK]
+        found = [pid for pid in _found(root, mark) if _started(pid) >= since - _TICK]
         if ended.issuperset(found):
             break
         for pid in found:
@@ -51,36 +51,46 @@ def _kill(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)  # adopted ones are ours to reap
 
 
-def _found(root: int, mark: bytes) -> Iterator[int]:
-    """Alive, and not ``root`` itself."""
-    children: dict[int, list[int]] = {}
-    for pid, parent, state in _processes():
-        if state not in "ZX":
-            children.setdefault(parent, []).append(pid)
-    waiting = list(children.get(root, ()))
-    waiting += [pid for pid in children.get(os.getpid(), ()) if pid != root and _marked(pid, mark)]
+def _found(root: int, mark: str) -> Iterator[int]:
+    """What descends from ``root``, and what of it became ours; not ``root`` itself."""
+    waiting = _children(root)
+    waiting += [pid for pid in _children(os.getpid()) if pid != root and _marked(pid, mark)]
     while waiting:
         pid = waiting.pop()
-        yield pid
-        waiting += children.get(pid, ())
+        if _alive(pid):
+            yield pid
+        waiting += _children(pid)
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
-            yield int(entry.parent.name), int(parent), state
-
-
-def _marked(pid: int, mark: bytes) -> bool:
+def _children(pid: int) -> list[int]:
+    """Each thread has a list of its own."""
+    found: list[int] = []
     with suppress(OSError):
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def _read(path: str) -> str:
+    with suppress(OSError), open(path, errors="replace") as file:
+        return file.read()
+    return ""
+
+
+def _status(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name; none if there is no such process."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _alive(pid: int) -> bool:
+    return _status(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def _marked(pid: int, mark: str) -> bool:
+    return mark in _read(f"/proc/{pid}/environ").split("\0")
 
 
 def _started(pid: int) -> float:
     """When, in seconds since boot; -1 if it is gone."""
-    with suppress(OSError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return -1.0
+    fields = _status(pid)
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields else -1.0

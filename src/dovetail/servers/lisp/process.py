@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -69,6 +70,9 @@ class _Pipe:
         self._keep = keep
         self._text = bytearray()
         os.set_blocking(fd, False)
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        self._poll = poll.poll
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._read)
 
@@ -86,7 +90,8 @@ class _Pipe:
 
     def take(self) -> str:
         """All there is now: what was written before an answer is in the pipe by then."""
-        self._read()
+        if self._poll(0):
+            self._read()
         if not self._text:
             return ""
         text = self._text.decode(errors="replace")
@@ -229,11 +234,15 @@ async def start_process(
     sbcl: Sbcl, limits: LispLimits, isolation: Isolation, **options: Any
 ) -> LispProcess:
     """A process that has said hello; NoLisp if there is none to be had."""
-    loading = await sbcl.load_arguments()
+    try:
+        return await _start(sbcl, sbcl.cached_arguments(), limits, isolation, options)
+    except Lost:
+        pass  # the first start on this machine, or a cache that cannot be used
+    loading = await sbcl.compiled_arguments()
     try:
         return await _start(sbcl, loading, limits, isolation, options)
     except Lost:
-        sbcl.distrust()
+        pass
     try:
         return await _start(sbcl, sbcl.source_arguments(), limits, isolation, options)
     except Lost as error:

@@ -20,7 +20,7 @@ class Reporter:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.wanted = "progressToken" in ctx.meta
+        self.wanted = ctx.wants_progress
         self._started = time.monotonic()
         self._done = 0.0
         self._total: float | None = None

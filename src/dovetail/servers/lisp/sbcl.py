@@ -3,11 +3,11 @@
 import asyncio
 import hashlib
 import os
-import shutil
 import sys
-import tempfile
-from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+
+from dovetail.servers.lisp.sexp import sexp
 
 __all__ = ["BRIDGE", "PARTS", "NoLisp", "Sbcl"]
 
@@ -31,16 +31,15 @@ class NoLisp(Exception):
 
 
 class Sbcl:
-    """Where it is, which version, and the arguments that load the bridge into it."""
+    """Where it is, and the arguments that load the bridge into it."""
 
     def __init__(self, program: str = "sbcl", cache: Path | None = None) -> None:
         self.program = program
         self._cache = cache or _cache_folder()
-        self._fasl: Path | None = None
         self._building = asyncio.Lock()
 
     def path(self) -> str:
-        found = shutil.which(self.program)
+        found = _which(self.program)
         if found is None:
             raise NoLisp(
                 f"There is no Lisp: {self.program!r} was not found. Install SBCL "
@@ -48,68 +47,75 @@ class Sbcl:
             )
         return found
 
-    async def load_arguments(self) -> list[str]:
-        """From the cache, which is filled first; from source where that cannot be."""
+    def cached_arguments(self) -> list[str]:
+        """The compiled bridge. SBCL fills in its version, so that nobody has to ask for it
+        first; without the file it ends. Function calls and IF are evaluated without compiling."""
+        load = f"(load {self._fasl_form()} :if-does-not-exist nil)"
+        check = '(if (find-package "DOVETAIL-LISP") t (sb-ext:exit :code 75 :abort t))'
+        return ["--eval", load, "--eval", check]
+
+    def _fasl_form(self) -> str:
+        start, end = self._cache / "bridge-", f"-{self._hash}.fasl"
+        return f"(concatenate 'string {sexp(str(start))} (lisp-implementation-version) {sexp(end)})"
+
+    @cached_property
+    def _hash(self) -> str:
+        return hashlib.sha256(b"".join(map(_source, PARTS))).hexdigest()[:16]
+
+    async def compiled_arguments(self) -> list[str]:
+        """The same after compiling it, or from source where that cannot be."""
         async with self._building:
-            if self._fasl is None or not self._fasl.exists():
-                self._fasl = await self._cached()
-        if self._fasl is None:
-            return self.source_arguments()
-        return ["--load", str(self._fasl)]
+            try:
+                self._cache.mkdir(parents=True, exist_ok=True)
+                await self._compile()
+            except OSError:
+                return self.source_arguments()  # nowhere to keep it
+        return self.cached_arguments()
 
     def source_arguments(self) -> list[str]:
-        load = f'(load "{BRIDGE / "bridge.lisp"}")'
+        load = f"(load {sexp(str(BRIDGE / 'bridge.lisp'))})"
         return ["--eval", f"(handler-bind ((warning #'muffle-warning)) {load})"]
 
-    def distrust(self) -> None:
-        """A process did not start with the compiled bridge: compile it again."""
-        if self._fasl is not None:
-            with suppress(OSError):
-                self._fasl.unlink()
-            self._fasl = None
+    async def _compile(self) -> None:
+        """All parts into one file: SBCL lets compiled files be joined. Renamed at the end, so
+        that another server sees all of it or nothing."""
+        import tempfile  # loaded late: only the first start ever compiles
 
-    async def _cached(self) -> Path | None:
-        program = self.path()
-        version = (await _run(program, "--version")).strip() or "unknown"
-        name = hashlib.sha256(version.encode() + b"".join(map(_source, PARTS))).hexdigest()[:16]
-        fasl = self._cache / f"bridge-{version.split()[-1]}-{name}.fasl"
-        if fasl.exists():
-            return fasl
-        try:
-            self._cache.mkdir(parents=True, exist_ok=True)
-            return await _compile(program, fasl)
-        except OSError:
-            return None  # nowhere to keep it
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            parts = [Path(folder, f"{part}.fasl") for part in PARTS]
+            forms = [
+                f"(load (compile-file {sexp(str(BRIDGE / part) + '.lisp')}"
+                f" :output-file {sexp(str(out))}))"
+                for part, out in zip(PARTS, parts, strict=True)
+            ]
+            name = f"(format t {sexp(chr(10) + '~A')} {self._fasl_form()})"
+            whole = "(handler-bind ((warning #'muffle-warning)) (with-compilation-unit () {}))"
+            printed = await _run(
+                *(self.path(), "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive"),
+                *("--eval", whole.format(" ".join(forms)), "--eval", name),
+            )
+            _join(parts, Path(printed.rpartition("\n")[2]))
 
 
 def _source(part: str) -> bytes:
     return (BRIDGE / f"{part}.lisp").read_bytes()
 
 
-async def _compile(program: str, fasl: Path) -> Path | None:
-    """All parts into one file: SBCL lets compiled files be joined. Renamed at the end, so that
-    another server sees all of it or nothing."""
-    with tempfile.TemporaryDirectory(dir=fasl.parent) as folder:
-        parts = [Path(folder, f"{part}.fasl") for part in PARTS]
-        forms = [
-            f'(load (compile-file "{BRIDGE / part}.lisp" :output-file "{out}"))'
-            for part, out in zip(PARTS, parts, strict=True)
-        ]
-        whole = "(handler-bind ((warning #'muffle-warning)) (with-compilation-unit () {}))"
-        await _run(
-            *(program, "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive"),
-            *("--eval", whole.format(" ".join(forms))),
-        )
-        return _joined(parts, fasl)
+def _join(parts: list[Path], fasl: Path) -> None:
+    if all(part.exists() for part in parts):
+        whole = parts[0].with_name("whole.fasl")
+        whole.write_bytes(b"".join(part.read_bytes() for part in parts))
+        os.replace(whole, fasl)
 
 
-def _joined(parts: list[Path], fasl: Path) -> Path | None:
-    if not all(part.exists() for part in parts):
-        return None
-    whole = parts[0].with_name("whole.fasl")
-    whole.write_bytes(b"".join(part.read_bytes() for part in parts))
-    os.replace(whole, fasl)
-    return fasl
+def _which(program: str) -> str | None:
+    """As shutil.which, which loads four compression libraries first."""
+    folders = [""] if os.sep in program else os.environ.get("PATH", "").split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(folder, program)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 async def _run(*command: str) -> str:

@@ -1,9 +1,9 @@
 """All sessions of a server: found by name, made, attached and ended."""
 
+import asyncio
 import os
 import re
-import shutil
-import tempfile
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -48,13 +48,11 @@ class Lisp:
         self.limits = config.limits
         self.sessions: dict[str, Session] = {}
         self._sbcl = Sbcl(config.sbcl, config.cache)
-        self._spools = Path()
+        self._spools = _temporary() / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        self._is_prepared = False
         self._on_session: list[Callable[[Session], None]] = []
 
     async def open(self) -> None:
-        descendants.adopt_orphans()
-        _remove_stale()
-        self._spools = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self.add(DEFAULT)
         for target in self.config.targets:
             self.expect(target)
@@ -63,7 +61,7 @@ class Lisp:
         for session in list(self.sessions.values()):
             await session.close()
         self.sessions.clear()
-        shutil.rmtree(self._spools, ignore_errors=True)
+        _remove(self._spools)
 
     def on_session(self, listener: Callable[[Session], None]) -> None:
         """Be told of every session, those to come included."""
@@ -104,6 +102,7 @@ class Lisp:
         """The same, attached when it is needed."""
 
         async def connect() -> Image:
+            self._prepare()
             return await CONNECTORS[target.kind](target.address)
 
         session = Session(self.free(target.name), connect, self.limits, self._spools)
@@ -148,18 +147,43 @@ class Lisp:
         return session.limits
 
     async def _start(self, limits: LispLimits) -> LispProcess:
+        starting = asyncio.create_task(
+            start_process(self._sbcl, limits, self.config.isolation, folder=self.config.folder)
+        )
+        await asyncio.sleep(0)
+        self._prepare()  # while SBCL starts
         try:
-            return await start_process(
-                self._sbcl, limits, self.config.isolation, folder=self.config.folder
-            )
+            return await starting
         except NoLisp as error:
             raise NoLispHere(str(error)) from None
+        except asyncio.CancelledError:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            raise
+
+    def _prepare(self) -> None:
+        """What the first Lisp needs of us."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            descendants.adopt_orphans()
+            _remove_stale()
+            self._spools.mkdir(mode=0o700)
+
+
+def _temporary() -> Path:
+    return Path(os.environ.get("TMPDIR") or "/tmp")
 
 
 def _remove_stale() -> None:
     """Spool folders of servers that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in _temporary().glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
-            with suppress(OSError):
-                shutil.rmtree(folder)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
