@@ -25,6 +25,7 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 # and stdout for something else has `run(options, tap) -> exit code` too.
 PRODUCTS: dict[str, str] = {
     "sources": "dovetail.servers.sources",
+    "lisp": "dovetail.servers.lisp.product",
 }
 
 

@@ -177,6 +177,7 @@ class Server:
         description: str | None = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        names: Literal["kebab", "camel"] | None = None,
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
@@ -193,6 +194,7 @@ class Server:
         """Register a function as a tool; its signature and docstring are the schema.
 
         ``input_schema`` replaces the signature: the function then takes one dict.
+        ``names="kebab"`` lets clients write the parameter ``two_words`` as ``two-words``.
         ``inline=True`` runs a short sync function on the event loop; ``timeout`` ends
         a call after so many seconds, with an error the model can read; ``scopes`` are
         what a token must hold to call it over HTTP (docs/auth.md).
@@ -212,6 +214,7 @@ class Server:
         description: str | None = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        names: Literal["kebab", "camel"] | None = None,
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
@@ -221,7 +224,7 @@ class Server:
         **hints: bool | UnsetType,
     ) -> Tool[..., Any]:
         function = self._function(fn, inline)
-        arguments, output = codecs(function, input_schema, output_schema)
+        arguments, output = codecs(function, input_schema, output_schema, names)
         definition = types.Tool(
             name=checked_tool_name(name or fn.__name__),
             title=title,

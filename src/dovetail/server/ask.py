@@ -67,6 +67,9 @@ class Answers:
             raise InputRequired(missing, self)
         return taken
 
+    def keys(self) -> frozenset[str]:
+        return frozenset(self._kept) | frozenset(self._given)
+
     def sealed(self) -> str:
         try:
             return self._seal.seal(self._kept, binding=self._binding)

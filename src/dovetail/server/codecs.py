@@ -1,6 +1,6 @@
 """How the arguments and the result of a tool are read and written."""
 
-from typing import Any
+from typing import Any, Literal
 
 from dovetail.server.function import Function
 from dovetail.server.output import OutCodec, SchemaOutput, output_codec
@@ -13,15 +13,17 @@ def codecs(
     function: Function,
     input_schema: dict[str, Any] | None,
     output_schema: dict[str, Any] | None,
+    names: Literal["kebab", "camel"] | None = None,
 ) -> tuple[ArgCodec, OutCodec | None]:
     """From the signature, unless the author wrote a schema by hand."""
+    arguments: ArgCodec
     if input_schema is None and output_schema is None:
-        return args_codec(function.fn, skip=function.skipped), output_codec(function.fn)
+        arguments = args_codec(function.fn, skip=function.skipped, names=names)
+        return arguments, output_codec(function.fn)
     from dovetail.server.handwritten import HandWrittenArguments
 
-    arguments: ArgCodec
     if input_schema is None:
-        arguments = args_codec(function.fn, skip=function.skipped)
+        arguments = args_codec(function.fn, skip=function.skipped, names=names)
     else:
         arguments = HandWrittenArguments(input_schema, function)
     if output_schema is None:

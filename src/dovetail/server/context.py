@@ -108,12 +108,18 @@ class Context(Generic[S]):
 
     # -- telling the client ------------------------------------------------------------
 
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client asked for progress: where it takes work to know how far one is."""
+        meta = self._request.params.meta
+        return meta is not UNSET and meta.progress_token is not UNSET
+
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """How far the work is. Costs nothing if the client did not ask, and never waits."""
         self._stop_if_cancelled()
-        meta = self._request.params.meta
-        if meta is UNSET or meta.progress_token is UNSET:
+        if not self.wants_progress:
             return
+        meta = self._request.params.meta
         # Here, where the mistake is made: what is done on the loop cannot fail in a thread.
         self._reported = checked(done, total, self._reported)
         rest: dict[str, Any] = {"progressToken": meta.progress_token}
@@ -202,6 +208,21 @@ class Context(Generic[S]):
         if self._request.revision.modern:
             return McpError(MISSING_CLIENT_CAPABILITY, data={"requiredCapabilities": needed})
         return ClientError(f"The client does not support {capability_names(needed)}")
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """The keys that a client of 2026-07-28 has sent answers to, in this round or before.
+
+        For a function that left something waiting when it asked: it runs again from the top,
+        and finds by the key what to go on with.
+        """
+        if not self._request.revision.modern or not self._answers_given():
+            return frozenset()
+        return self._answers.keys()
+
+    def _answers_given(self) -> bool:
+        params = self._request.params
+        return params.request_state is not UNSET or params.input_responses is not UNSET
 
     async def ask(self, key: str, question: "Question[T]", *, as_task: bool = False) -> T:
         """Ask the client one thing; ``key`` names the question within this request.

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -73,8 +73,14 @@ class StructCodec:
             return _asdict(retry(self._decode, raw, self.schema, error))
 
 
-def args_codec(fn: Callable[..., Any], *, skip: Collection[str] = ()) -> ArgCodec:
-    """The codec of every parameter of ``fn`` that is not in ``skip``."""
+def args_codec(
+    fn: Callable[..., Any],
+    *,
+    skip: Collection[str] = (),
+    names: Literal["kebab", "camel"] | None = None,
+) -> ArgCodec:
+    """The codec of every parameter of ``fn`` that is not in ``skip``; ``names`` is how
+    clients write ``two_words``: as ``two-words`` or ``twoWords`` instead."""
     parameters = [p for p in inspect.signature(fn).parameters.values() if p.name not in skip]
     for parameter in parameters:
         _check_parameter(fn, parameter)
@@ -84,11 +90,23 @@ def args_codec(fn: Callable[..., Any], *, skip: Collection[str] = ()) -> ArgCode
     if any(map(needs_pydantic, [*hints.values(), *defaults.values()])):
         from dovetail.server.pydantic_bridge import model_codec
 
+        if names is not None:
+            raise TypeError(f"{label(fn)}: names={names!r} does not go with pydantic types")
         return model_codec(label(fn), hints, defaults, texts)
-    schema = _arguments_schema(fn, hints, defaults, texts)
     fields = [_field(name, hint, defaults) for name, hint in hints.items()]
-    struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-    return StructCodec(struct, schema)
+    struct = msgspec.defstruct(
+        "Arguments", fields, kw_only=True, forbid_unknown_fields=True, rename=names
+    )
+    written = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
+    schema = _arguments_schema(fn, hints, defaults, texts)
+    return StructCodec(struct, _renamed(schema, written))
+
+
+def _renamed(schema: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
+    """The schema with its properties as clients write them."""
+    properties = {written[name]: value for name, value in schema["properties"].items()}
+    required = [written[name] for name in schema.get("required", ())]
+    return {**schema, "properties": properties} | ({"required": required} if required else {})
 
 
 def label(fn: Callable[..., Any]) -> str:

@@ -9,7 +9,6 @@ of an ordinary tool call is built right in the first place.
 from typing import Any
 
 from msgspec import UNSET, Struct
-from msgspec.structs import fields
 
 from dovetail.spec._surface import CONTENT, FIELDS
 from dovetail.spec.revisions import Revision
@@ -36,11 +35,11 @@ def _members(value: Struct, revision: Revision) -> dict[str, Any]:
     config = value.__struct_config__
     table = _TABLES.get(type(value)) or FIELDS.get(type(value).__name__)
     known: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for field in fields(value):
-        member = getattr(value, field.name)
+    for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        member = getattr(value, name)
         # A type without a table (a helper Struct of ours) has nothing to hide.
-        if member is not UNSET and (table is None or _has(table, field.encode_name, revision)):
-            known[field.encode_name] = project(member, revision)
+        if member is not UNSET and (table is None or _has(table, written, revision)):
+            known[written] = project(member, revision)
     return known
 
 
