@@ -9,10 +9,11 @@ it is sent and each 401 or 403 that comes back, and may ask for another try.
 """
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, field
@@ -26,8 +27,8 @@ __all__ = ["Auth", "HttpClient", "HttpRequest", "HttpResponse", "origin_of"]
 
 # A server that moved says so once or twice; more is a loop.
 MAX_REDIRECTS = 5
-# Tries with new credentials for one request: a first login, a step-up, and one for luck.
-MAX_AUTH_TRIES = 4
+# Tries with new credentials for one request: a renewal, a login, a step-up.
+MAX_AUTH_RETRIES = 3
 # Connections to one server; a hundred calls at once need no more.
 MAX_CONNECTIONS = 100
 # Seconds to reach a server. An answer may take longer; the caller's deadline sees to that.
@@ -45,6 +46,8 @@ class HttpRequest(Struct):
     url: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    # How often it was refused and sent again: a hook gives up sooner or later.
+    retries: int = 0
 
 
 class HttpResponse:
@@ -102,12 +105,23 @@ class Auth(Protocol):
         """
 
 
+# Sees a name and the addresses behind it before any of them is connected to, and raises if
+# it must not be. What was judged is what is used: looking up again would let the name change.
+Guard: TypeAlias = Callable[[str, list[str]], None]
+
+
 class HttpClient:
     """Sends requests over connections that are kept open. ``close`` ends them all."""
 
-    def __init__(self, auth: Auth | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        auth: Auth | None = None,
+        tls: ssl.SSLContext | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self.auth = auth
         self._tls = tls
+        self._guard = guard
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -115,15 +129,15 @@ class HttpClient:
         """The response to ``request``, with credentials if there is a hook for them."""
         if self.auth is None:
             return await self._follow(request)
-        for _ in range(MAX_AUTH_TRIES):
+        while True:
             await self.auth.authorize(request)
             response = await self._follow(request)
-            if response.status not in _CHALLENGES:
-                break
+            if response.status not in _CHALLENGES or request.retries == MAX_AUTH_RETRIES:
+                return response
             if not await self.auth.challenged(request, response):
-                break
+                return response
             response.close()
-        return response
+            request.retries += 1
 
     async def _follow(self, request: HttpRequest) -> HttpResponse:
         url = request.url
@@ -155,7 +169,7 @@ class HttpClient:
         if self._closed:
             raise ConnectionClosed("the client is closed")
         if self._session is None:
-            self._session = _new_session(self._tls)
+            self._session = _new_session(self._tls, self._guard)
         return self._session
 
     async def close(self) -> None:
@@ -166,13 +180,17 @@ class HttpClient:
                 await session.close()
 
 
-def _new_session(tls: ssl.SSLContext | None) -> "aiohttp.ClientSession":
+def _new_session(tls: ssl.SSLContext | None, guard: Guard | None) -> "aiohttp.ClientSession":
     try:
         import aiohttp
     except ImportError:
         text = "HTTP needs the extra `http-client`: pip install 'dovetail[http-client]'"
         raise LocalProtocolError(text) from None
-    connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=True if tls is None else tls)
+    connector = aiohttp.TCPConnector(
+        limit=MAX_CONNECTIONS,
+        ssl=True if tls is None else tls,
+        resolver=None if guard is None else _guarded(guard),
+    )
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),  # MCP has no use for cookies
@@ -181,6 +199,20 @@ def _new_session(tls: ssl.SSLContext | None) -> "aiohttp.ClientSession":
         trust_env=True,  # HTTPS_PROXY and NO_PROXY, as every other tool
         raise_for_status=False,
     )
+
+
+def _guarded(guard: Guard) -> "aiohttp.abc.AbstractResolver":
+    import aiohttp
+
+    class Guarded(aiohttp.ThreadedResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> "list[aiohttp.abc.ResolveResult]":
+            found = await super().resolve(host, port, family)
+            guard(host, [one["host"] for one in found])
+            return found
+
+    return Guarded()
 
 
 def _headers(response: "aiohttp.ClientResponse") -> Mapping[str, str]:
