@@ -24,6 +24,7 @@ from dovetail.client.oauth import LoopbackBrowser
 from dovetail.transport.http_client import HttpClient, HttpRequest
 
 AUTH = "Authorization"
+METHODS = ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
 
 class Refused(Exception):
@@ -74,7 +75,7 @@ class AuthServer:
             "registration_endpoint": self.url + "/register",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
-            "token_endpoint_auth_methods_supported": ["none"],
+            "token_endpoint_auth_methods_supported": METHODS,
             "authorization_response_iss_parameter_supported": True,
         }
         found.update(self.metadata)

@@ -119,7 +119,7 @@ class _Receiver:
         self._seconds = seconds
         self._state = ""
         self._answer: asyncio.Future[str] | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def ask(self, url: str, state: str) -> str:
         self._state = state
@@ -135,7 +135,7 @@ class _Receiver:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._running.add(task)
+        self._open[task] = writer
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -144,14 +144,15 @@ class _Receiver:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a browser that does not speak, or is gone, is no answer
         finally:
-            self._running.discard(task)
+            del self._open[task]
             writer.close()
 
     async def stop(self) -> None:
-        """Let the page of the answer leave; end connections that a browser only holds open."""
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        """End connections that a browser only holds open; a page being sent still leaves."""
+        tasks = list(self._open)
+        for writer in self._open.values():
+            writer.close()
+        await asyncio.gather(*tasks)
 
     def _reply(self, head: bytes) -> bytes:
         lines = head.decode("latin-1").split("\r\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Mapping
 from urllib.parse import quote_plus
@@ -152,6 +153,9 @@ def _expiry(seconds: float | str | None, now: float) -> float | None:
     if seconds is None:
         return None
     try:
-        return now + max(0.0, float(seconds))
+        lifetime = float(seconds)
     except ValueError:
-        raise AuthorizationError("the lifetime of the token is no number") from None
+        lifetime = math.nan
+    if not math.isfinite(lifetime):
+        raise AuthorizationError("the lifetime of the token is no number")
+    return now + max(0.0, lifetime)
