@@ -133,6 +133,10 @@ class HttpError(DovetailError):
         super().__init__(f"HTTP {status}: {text}" if text else f"HTTP {status}")
 
 
+class SessionLost(HttpError):
+    """The server does not know our session any more; a new handshake makes a new one."""
+
+
 class ToolFailed(DovetailError):
     """A tool's result says that it failed; ``result`` is all of it."""
 
@@ -150,3 +154,7 @@ class AuthorizationError(DovetailError):
     def __init__(self, text: str, error: str | None = None) -> None:
         self.error = error
         super().__init__(text)
+
+
+class TaskCancelled(DovetailError):
+    """A task that somebody waits for was cancelled, by us or by the server."""

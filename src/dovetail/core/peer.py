@@ -149,6 +149,7 @@ class Peer:
         self._max_batch = max_batch
         self._last_id = 0
         self._seen_modern = False
+        self.silent = False  # nothing of the other side is answered, whatever it is
         self.phase = state.NEW
         self.revision: Revision | None = None
         self.client_info: Implementation | None = None
@@ -240,16 +241,22 @@ class Peer:
         stateless = self._seen_modern and kind is state.NOTIFICATION
         return Notification(method, envelope.params) if step.take or stateless else None
 
-    def _cancelled(self, raw: Raw | UnsetType) -> Cancelled | None:
+    def _cancelled(self, raw: Raw | UnsetType) -> Cancelled | Response | None:
         """Any phase: it belongs to a request, and 2026-07-28 has no phases. A
-        request that is unknown or already answered is a race, not a fault (X19)."""
+        request that is unknown or already answered is a race, not a fault (X19).
+
+        A server may end a subscription of ours this way instead of answering (14.1)."""
         try:
             params = decode_cancelled(b"{}" if raw is UNSET else raw)
         except BROKEN_JSON:
             return None
         if params.request_id is UNSET:
             return None
-        request = self.in_flight.pop(params.request_id, None)
+        id = params.request_id
+        if self.pending.get(id) == "subscriptions/listen":
+            del self.pending[id]
+            return Response(id, Raw(b"{}"))
+        request = self.in_flight.pop(id, None)
         return Cancelled(request, params.reason or None) if request else None
 
     def _response(self, envelope: Envelope) -> Response | None:
@@ -280,7 +287,7 @@ class Peer:
                 return self._batch(items)
         if error.answers is not None and self.pending.pop(error.answers, None) is not None:
             return Response(error.answers, None, error)  # whoever waits must hear of it
-        if not self._answers_malformed and error.id is None:
+        if self.silent or (not self._answers_malformed and error.id is None):
             return None
         return Reply(self.error(error.id, error.error))
 
@@ -383,6 +390,15 @@ class Peer:
         self.revision = revision
         self.client_info = client_info
         self.client_capabilities = client_capabilities
+
+    def adopt(self, revision: Revision) -> None:
+        """The client's word for ``agree``: this is what the server speaks.
+
+        In 2026-07-28 a client answers nothing (digest C9).
+        """
+        self.phase = state.READY
+        self.revision = revision
+        self.silent = revision.modern
 
     def close(self) -> list[Id]:
         """No more messages; the ids of our requests that nobody will answer."""

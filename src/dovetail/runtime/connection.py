@@ -112,6 +112,7 @@ class Connection:
         self._waiters: dict[Id, asyncio.Future[Raw]] = {}
         self._end_callbacks: list[Callable[[], None]] = []
         self._thread = threading.get_ident()
+        self.end_reason = "the connection has ended"  # a transport that knows more says so
         self.session: Any = None  # what the server keeps about this connection
         # Done when there is nothing left to serve, or nobody to serve it to.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -393,20 +394,39 @@ class Connection:
 
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         """Send a request and wait for its answer. McpError if it is an error."""
+        id, future = self.start(method, params)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.abandon(id)
+            raise
+        finally:
+            self.forget(id)
+
+    def start(
+        self, method: str, params: Any = UNSET, headers: dict[str, str] | None = None
+    ) -> tuple[Id, "asyncio.Future[Raw]"]:
+        """Send a request; the future is its answer. Whoever calls this calls ``forget`` too.
+
+        ``headers`` are for transports that have such a thing.
+        """
         if self.ended.done() or self._input_ended:
-            raise ConnectionClosed("the connection has ended")
+            raise ConnectionClosed(self.end_reason)
         id, frame = self.peer.request(method, params)
         future: asyncio.Future[Raw] = self._loop.create_future()
         self._waiters[id] = future
         self.send(frame)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.notify("notifications/cancelled", {"requestId": id})
-            raise
-        finally:
-            self.peer.forget(id)
-            del self._waiters[id]
+        return id, future
+
+    def abandon(self, id: Id, reason: str | None = None) -> None:
+        """Tell the other side that nobody waits for the answer any more."""
+        if id in self.peer.pending:
+            why = {} if reason is None else {"reason": reason}
+            self.notify("notifications/cancelled", {"requestId": id, **why})
+
+    def forget(self, id: Id) -> None:
+        self.peer.forget(id)
+        self._waiters.pop(id, None)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification, if there is still somebody to read it."""
@@ -461,7 +481,8 @@ class Connection:
     def _fail_waiters(self) -> None:
         for future in self._waiters.values():
             if not future.done():
-                future.set_exception(ConnectionClosed("the connection ended before the answer"))
+                future.set_exception(ConnectionClosed(self.end_reason))
+                future.exception()  # who cancelled its wait does not look
 
     # -- the end -----------------------------------------------------------------------
 

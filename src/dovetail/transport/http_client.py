@@ -23,7 +23,7 @@ from dovetail.errors import ConnectionClosed, LocalProtocolError, RemoteProtocol
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Auth", "HttpClient", "HttpRequest", "HttpResponse", "origin_of"]
+__all__ = ["Auth", "Bearer", "HttpClient", "HttpRequest", "HttpResponse", "origin_of"]
 
 # A server that moved says so once or twice; more is a loop.
 MAX_REDIRECTS = 5
@@ -255,3 +255,16 @@ def _redirected(request: HttpRequest, url: str, response: HttpResponse) -> str:
             f"{url} answered {request.method} with a redirect ({response.status}) that loses it"
         )
     return target
+
+
+class Bearer:
+    """The simplest hook: a token that somebody else has obtained."""
+
+    def __init__(self, token: str) -> None:
+        self._value = f"Bearer {token}"
+
+    async def authorize(self, request: HttpRequest) -> None:
+        request.headers["authorization"] = self._value
+
+    async def challenged(self, request: HttpRequest, response: HttpResponse) -> bool:
+        return False
