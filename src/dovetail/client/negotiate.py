@@ -146,14 +146,23 @@ async def _probe(session: Session) -> bool:
     waits = Waits(session.options.timeout, session.options.timeout)
     probe = asyncio.ensure_future(_send_discover(session, waits))
     try:
-        done, _ = await asyncio.wait([probe], timeout=session.options.probe_seconds)
-        if done:
+        if await _in_time(session, probe):
             return await _judge(session, probe)
         return await _probe_late(session, probe)
     finally:
         if not probe.done():
             probe.cancel()
             await asyncio.wait([probe])
+
+
+async def _in_time(session: Session, probe: "asyncio.Future[Raw]") -> bool:
+    """Whether the answer came soon; while somebody signs in, the server cannot give it."""
+    loop, patience = asyncio.get_running_loop(), session.options.probe_seconds
+    end = loop.time() + patience
+    while not probe.done() and (left := end - loop.time()) > 0:
+        await asyncio.wait([probe], timeout=left)
+        end = max(end, session.connection.held_until + patience)
+    return probe.done()
 
 
 async def _judge(session: Session, probe: "asyncio.Future[Raw]") -> bool:

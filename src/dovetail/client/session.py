@@ -205,7 +205,11 @@ class Session:
         now = self._loop.time()
         self._timer = None
         earliest = _NEVER
+        held = self.connection.held_until
         for wait in list(self._waits.values()):
+            if wait.idle is not None and held + wait.idle > now:
+                wait.deadline = max(wait.deadline, held + wait.idle)
+                wait.cap = max(wait.cap, wait.deadline)
             if wait.deadline <= now:
                 self._give_up(wait, now)
             else:

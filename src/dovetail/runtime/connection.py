@@ -418,6 +418,12 @@ class Connection:
         self.send(frame)
         return id, future
 
+    @property
+    def held_until(self) -> float:
+        """Until when the transport was busy with something that is no delay of the server:
+        a person who signs in. Deadlines count from there."""
+        return float("-inf")
+
     def abandon(self, id: Id, reason: str | None = None) -> None:
         """Tell the other side that nobody waits for the answer any more."""
         if id in self.peer.pending:

@@ -122,6 +122,8 @@ class HttpClient:
         self.auth = auth
         self._tls = tls
         self._guard = guard
+        self._renewals = 0  # of credentials, under way
+        self._held_until = float("-inf")
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -134,10 +136,23 @@ class HttpClient:
             response = await self._follow(request)
             if response.status not in _CHALLENGES or request.retries == MAX_AUTH_RETRIES:
                 return response
-            if not await self.auth.challenged(request, response):
+            if not await self._renewed(self.auth, request, response):
                 return response
             response.close()
             request.retries += 1
+
+    async def _renewed(self, auth: Auth, request: HttpRequest, response: HttpResponse) -> bool:
+        self._renewals += 1
+        try:
+            return await auth.challenged(request, response)
+        finally:
+            self._renewals -= 1
+            self._held_until = asyncio.get_running_loop().time()
+
+    @property
+    def held_until(self) -> float:
+        """When credentials were last renewed: now, if a user is just signing in."""
+        return asyncio.get_running_loop().time() if self._renewals else self._held_until
 
     async def _follow(self, request: HttpRequest) -> HttpResponse:
         url = request.url

@@ -118,6 +118,10 @@ class HttpConnection(Connection):
         task.add_done_callback(lambda _: self._exchanges.pop(id, None))
         return id, future
 
+    @property
+    def held_until(self) -> float:
+        return self._http.held_until
+
     def abandon(self, id: Id, reason: str | None = None) -> None:
         """From 2026-07-28 on closing the stream is the cancellation (digest 8.13)."""
         if not self.peer.silent:

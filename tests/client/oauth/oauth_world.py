@@ -256,6 +256,9 @@ class Endpoint:
         assert token["resource"] in (self.resource or self.url, None)
         if self.always == 403 or not set(self.needs) <= set(token["scope"].split()):
             return self._refuse(403, self.needs)
+        said = await request.json()
+        if "method" in said:
+            return web.json_response(mcp(said))
         return web.json_response({"scope": token["scope"]})
 
     def _refuse(self, status: int, scopes: list[str]) -> web.Response:
@@ -270,6 +273,18 @@ class Endpoint:
 
     def revoke(self) -> None:
         self.revoked.add(self.tokens[-1])
+
+
+def mcp(request: dict[str, Any]) -> dict[str, Any]:
+    """As much of 2026-07-28 as a client needs to be content."""
+    hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    results = {
+        "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+        "tools/list": {"tools": [{"name": "hello", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "hello"}]},
+    }
+    result = {**results[request["method"]], **hints}
+    return {"jsonrpc": "2.0", "id": request["id"], "result": result}
 
 
 @asynccontextmanager
