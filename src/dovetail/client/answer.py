@@ -22,6 +22,7 @@ from dovetail.spec.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestParams,
+    ElicitResult,
     Root,
     TextContent,
     Wire,
@@ -40,7 +41,8 @@ _Form = dict[str, str | int | float | bool | list[str]]
 
 class Question:
     """A question to the user. Return from the handler: a dict to accept with these answers,
-    True to accept (with the defaults, or to open the page), False to decline, None to cancel.
+    True to accept (with the defaults, or to open the page), False to decline, None to cancel;
+    or an ``ElicitResult``, which is sent as it is.
     """
 
     def __init__(self, params: ElicitRequestParams) -> None:
@@ -82,6 +84,8 @@ class Question:
 
     def result(self, outcome: Any) -> dict[str, Any]:
         """What the handler returned, as it is sent."""
+        if isinstance(outcome, ElicitResult):
+            return msgspec.to_builtins(outcome)  # type: ignore[no-any-return]
         if outcome is None or outcome is False:
             return {"action": "cancel" if outcome is None else "decline"}
         if self.mode == "url":

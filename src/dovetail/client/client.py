@@ -126,12 +126,16 @@ class Client(Connected):
         self._options.on_sample = self._not_yet(function)
         return function
 
+    def serve_roots(self, function: Callable[[], Any]) -> None:
+        """Roots that are looked up when the server asks for them."""
+        self._options.roots = self._not_yet(function)
+
     def on_log(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Decorator: who hears the server's log messages."""
         self._options.on_log = function
         return function
 
-    def _not_yet(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _not_yet(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._session is not None:
             raise LocalProtocolError("what a client can do is declared when it connects")
         return function
