@@ -1,4 +1,4 @@
-"""The three ways to a token, and what a user of the library constructs."""
+"""The ways to a token, and what a user of the library constructs."""
 
 from __future__ import annotations
 
@@ -225,3 +225,28 @@ class EnterpriseManaged(_WithClient):
     async def _at_provider(self, flow: Flow[T]) -> T:
         """The user named the provider, so it may stand anywhere, in the company's network too."""
         return await run(flow, Depth.LOOPBACK, self._tls)
+
+
+class WorkloadIdentity(_WithClient):
+    """A program that its platform vouches for (RFC 7523 §2.1): a Kubernetes service account,
+    a build job. ``assertion`` gives the platform's signed token; no secret is kept.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        assertion: Callable[[], Awaitable[str]],
+        issuer: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(client_id, None, issuer, **options)
+        self._assertion = assertion
+
+    async def _identity(self, place: Place) -> Identity:
+        return await self._given(place)
+
+    async def _grant(self, place: Place, scopes: tuple[str, ...]) -> Token:
+        who = await self._given(place)
+        grant = tokens.with_assertion(await self._assertion(), scopes)
+        return await self._ask(place, who, grant, scopes)
