@@ -25,6 +25,7 @@ from dovetail.client.oauth import (
     OAuth,
     OwnBrowser,
     PrivateKey,
+    WorkloadIdentity,
 )
 
 REDIRECT = "http://localhost:3000/callback"
@@ -146,9 +147,13 @@ def _location(url: str) -> str:
     return location
 
 
-async def id_token() -> str:
-    token: str = CONTEXT["idp_id_token"]
-    return token
+def given(name: str) -> Callable[[], Awaitable[str]]:
+    """A token that the suite gives, as something that fetches it."""
+
+    async def fetch() -> str:
+        return str(CONTEXT[name])
+
+    return fetch
 
 
 def authorizer(scenario: str) -> Authorizer | None:
@@ -163,11 +168,13 @@ def authorizer(scenario: str) -> Authorizer | None:
         return EnterpriseManaged(
             CONTEXT["client_id"],
             client_secret=CONTEXT["client_secret"],
-            id_token=id_token,
+            id_token=given("idp_id_token"),
             idp_issuer=CONTEXT["idp_issuer"],
             idp_client_id=CONTEXT["idp_client_id"],
             idp_token_endpoint=CONTEXT["idp_token_endpoint"],
         )
+    if scenario == "auth/wif-jwt-bearer":
+        return WorkloadIdentity(CONTEXT["client_id"], assertion=given("valid_jwt"))
     return OAuth(
         "Dovetail conformance",
         client_id=CONTEXT.get("client_id"),

@@ -78,6 +78,7 @@ EXTENSIONS = [
     "auth/client-credentials-jwt",
     "auth/client-credentials-basic",
     "auth/enterprise-managed-authorization",
+    "auth/wif-jwt-bearer",
 ]
 SCENARIOS = {**CORE, **{f"auth/{name}": revisions for name, revisions in AUTH.items()}}
 RUNS = [(revision, name) for name, where in SCENARIOS.items() for revision in where.split()]

@@ -9,7 +9,13 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec
 from oauth_world import AuthServer, post, serving, world
 
-from dovetail.client.oauth import ClientCredentials, EnterpriseManaged, MemoryStore, PrivateKey
+from dovetail.client.oauth import (
+    ClientCredentials,
+    EnterpriseManaged,
+    MemoryStore,
+    PrivateKey,
+    WorkloadIdentity,
+)
 from dovetail.errors import AuthorizationError
 from support import run
 
@@ -220,5 +226,48 @@ def test_a_server_that_announces_the_profile() -> None:
                 profile = "urn:ietf:params:oauth:grant-profile:id-jag"
                 server.metadata["authorization_grant_profiles_supported"] = [profile]
                 assert (await post(employee(idp), endpoint.url))[0] == 200
+
+    run(main())
+
+
+# -- workload identity -----------------------------------------------------------------------------
+
+
+def test_a_platform_vouches_for_a_program() -> None:
+    async def main() -> None:
+        async with world() as (server, endpoint):
+            server.trusted_idp = platform = AuthServer()
+            server.clients["job"] = {"client_id": "job"}
+            issued = iter(("first", "second"))
+
+            async def assertion() -> str:
+                platform.codes[token := next(issued)] = {
+                    "audience": server.issuer,
+                    "resource": endpoint.url,
+                }
+                return token
+
+            server.refresh_tokens = False
+            auth = WorkloadIdentity("job", assertion=assertion, issuer=server.issuer)
+            assert (await post(auth, endpoint.url))[0] == 200
+            endpoint.revoke()
+            assert (await post(auth, endpoint.url))[0] == 200
+            assert [form["assertion"] for form in server.asked("/token")] == ["first", "second"]
+
+    run(main())
+
+
+def test_a_platform_that_is_not_believed_is_not_asked_again() -> None:
+    async def main() -> None:
+        async with world() as (server, endpoint):
+            server.trusted_idp = AuthServer()
+            server.clients["job"] = {"client_id": "job"}
+
+            async def assertion() -> str:
+                return "of somebody else"
+
+            with pytest.raises(AuthorizationError, match="invalid_grant"):
+                await post(WorkloadIdentity("job", assertion=assertion), endpoint.url)
+            assert len(server.asked("/token")) == 1
 
     run(main())

@@ -52,6 +52,9 @@ class _WithClient(Authorizer):
     def _ours(self, token: Token) -> bool:
         return self._client_id in (None, token.client_id)
 
+    async def _identity(self, place: Place) -> Identity | None:
+        return await self._given(place)
+
     async def _given(self, place: Place) -> Identity:
         """The client id of the user, for the issuer it belongs to and no other (SEP-2352)."""
         assert self._client_id is not None
@@ -164,9 +167,6 @@ class ClientCredentials(_WithClient):
             raise ValueError("client credentials are a client_secret or a private_key")
         super().__init__(client_id, client_secret, issuer, private_key, **options)
 
-    async def _identity(self, place: Place) -> Identity:
-        return await self._given(place)
-
     async def _grant(self, place: Place, scopes: tuple[str, ...]) -> Token:
         who = await self._given(place)
         return await self._ask(place, who, tokens.with_credentials(scopes), scopes)
@@ -202,9 +202,6 @@ class EnterpriseManaged(_WithClient):
         self._idp_client = Registration(
             issuer=idp_issuer, client_id=idp_client_id, client_secret=idp_client_secret
         )
-
-    async def _identity(self, place: Place) -> Identity:
-        return await self._given(place)
 
     async def _grant(self, place: Place, scopes: tuple[str, ...]) -> Token:
         enterprise.check_profile(place.server)
@@ -242,9 +239,6 @@ class WorkloadIdentity(_WithClient):
     ) -> None:
         super().__init__(client_id, None, issuer, **options)
         self._assertion = assertion
-
-    async def _identity(self, place: Place) -> Identity:
-        return await self._given(place)
 
     async def _grant(self, place: Place, scopes: tuple[str, ...]) -> Token:
         who = await self._given(place)
