@@ -19,6 +19,8 @@ from urllib.parse import unquote_plus, urlencode
 
 import jwt
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from dovetail.client.oauth import LoopbackBrowser
 from dovetail.transport.http_client import HttpClient, HttpRequest
@@ -340,3 +342,23 @@ async def post(auth: Any, url: str) -> tuple[int, bytes]:
         return response.status, await response.read(1 << 20)
     finally:
         await http.close()
+
+
+def key_pair() -> tuple[str, str]:
+    """A private key and its public half."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    public = key.public_key().public_bytes(
+        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private.decode(), public.decode()
+
+
+def company(server: AuthServer, idp: AuthServer) -> None:
+    """A server that believes the identity provider of a company, where Ann works."""
+    idp.id_tokens["id token of Ann"] = "ann"
+    idp.clients["app at the provider"] = {"client_id": "app at the provider"}
+    idp.metadata["authorization_endpoint"] = None
+    server.clients["app"] = {"client_id": "app", "client_secret": "s"}
+    server.trusted_idp = idp
+    server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]

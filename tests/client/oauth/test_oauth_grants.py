@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.asymmetric import ec
-from oauth_world import AuthServer, post, serving, world
+from oauth_world import AuthServer, company, key_pair, post, serving, world
 
 from dovetail.client.oauth import (
     ClientCredentials,
@@ -18,15 +16,6 @@ from dovetail.client.oauth import (
 )
 from dovetail.errors import AuthorizationError
 from support import run
-
-
-def key_pair() -> tuple[str, str]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    public = key.public_key().public_bytes(
-        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
-    )
-    return private.decode(), public.decode()
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
@@ -141,15 +130,6 @@ def employee(idp: AuthServer, **options: Any) -> EnterpriseManaged:
         **options,
     }
     return EnterpriseManaged("app", **fields)
-
-
-def company(server: AuthServer, idp: AuthServer) -> None:
-    idp.id_tokens["id token of Ann"] = "ann"
-    idp.clients["app at the provider"] = {"client_id": "app at the provider"}
-    idp.metadata["authorization_endpoint"] = None
-    server.clients["app"] = {"client_id": "app", "client_secret": "s"}
-    server.trusted_idp = idp
-    server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
 
 
 @pytest.mark.parametrize("found", [True, False])
