@@ -79,6 +79,8 @@ EXTENSIONS = [
     "auth/client-credentials-basic",
     "auth/enterprise-managed-authorization",
     "auth/wif-jwt-bearer",
+    "auth/dpop",
+    "auth/dpop-nonce",
 ]
 SCENARIOS = {**CORE, **{f"auth/{name}": revisions for name, revisions in AUTH.items()}}
 RUNS = [(revision, name) for name, where in SCENARIOS.items() for revision in where.split()]

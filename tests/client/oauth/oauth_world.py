@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import secrets
 import urllib.error
 import urllib.request
@@ -35,6 +36,28 @@ class Refused(Exception):
         self.error, self.text, self.status = error, text, status
 
 
+def proved(request: web.Request, nonce: str | None, token: str | None = None) -> str:
+    """The thumbprint of the key behind a DPoP proof, which must be right in all it says."""
+    (proof,) = request.headers.getall("DPoP")
+    header = jwt.get_unverified_header(proof)
+    assert (header["typ"], header["alg"]) == ("dpop+jwt", "ES256")
+    assert "d" not in header["jwk"], "the private half stays at home"
+    claims = jwt.decode(proof, jwt.PyJWK(header["jwk"]).key, algorithms=["ES256"])
+    assert claims["htm"] == request.method
+    assert claims["htu"] == f"http://{request.host}{request.path}"
+    assert claims["jti"]
+    if token is not None:
+        assert claims["ath"] == b64_sha256(token)
+    if nonce is not None and claims.get("nonce") != nonce:
+        raise Refused("use_dpop_nonce")
+    return b64_sha256(json.dumps(header["jwk"], sort_keys=True))
+
+
+def b64_sha256(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 class AuthServer:
     """OAuth 2.1 with the extensions MCP uses. Attributes are what a test may change."""
 
@@ -57,6 +80,7 @@ class AuthServer:
         self.id_tokens: dict[str, str] = {}  # when it is an identity provider: subject by token
         self.token_answer: Callable[[dict[str, Any]], web.Response] | None = None
         self.registration: dict[str, Any] = {}
+        self.nonce: str | None = None  # what proofs must contain
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     @property
@@ -99,7 +123,8 @@ class AuthServer:
             return await handler(request)
         except Refused as no:
             said = {"error": no.error, "error_description": no.text}
-            return web.json_response(said, status=no.status)
+            nonce = {} if self.nonce is None else {"DPoP-Nonce": self.nonce}
+            return web.json_response(said, status=no.status, headers=nonce)
 
     async def _register(self, request: web.Request) -> web.Response:
         wanted = await request.json()
@@ -143,7 +168,11 @@ class AuthServer:
         self.seen.append(("/token", form))
         client = self._authenticated(request, form)
         granted = getattr(self, "_" + form["grant_type"].rpartition(":")[2].replace("-", "_"))
+        bound = proved(request, self.nonce) if "DPoP" in request.headers else None
         answer = granted(form, client)
+        if bound is not None:
+            self.tokens[answer["access_token"]]["key"] = bound
+            answer["token_type"] = "DPoP"
         return web.json_response(answer) if self.token_answer is None else self.token_answer(answer)
 
     def _authenticated(self, request: web.Request, form: dict[str, str]) -> dict[str, Any]:
@@ -172,9 +201,7 @@ class AuthServer:
         asked = self.codes.pop(form["code"], None)
         if asked is None or asked["client_id"] != client["client_id"]:
             raise Refused("invalid_grant", "code")
-        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
-        expected = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        assert asked["code_challenge"] == expected
+        assert asked["code_challenge"] == b64_sha256(form["code_verifier"])
         assert asked["redirect_uri"] == form["redirect_uri"]
         assert asked.get("resource") == form.get("resource")
         return self.issue(client, asked.get("scope", ""), form.get("resource"))
@@ -235,6 +262,9 @@ class Endpoint:
         self.tokens: list[str] = []  # the Authorization of each request
         self.seen: list[str] = []
         self.always: int | None = None
+        self.dpop = False
+        self.nonce: str | None = None
+        self.proofs: list[str] = []
 
     def document(self) -> dict[str, Any]:
         servers = [self.server.issuer] if self.servers is None else self.servers
@@ -252,7 +282,14 @@ class Endpoint:
         assert request.query_string == "", "a token never travels in the URL"
         header = request.headers.get(AUTH, "")
         self.tokens.append(header)
-        token = self.server.tokens.get(header.removeprefix("Bearer "))
+        token = self.server.tokens.get(header.removeprefix("DPoP " if self.dpop else "Bearer "))
+        if self.dpop and token is not None:
+            try:
+                self._check_proof(request, token["key"])
+            except Refused as no:
+                challenge = {"WWW-Authenticate": f'DPoP error="{no.error}"'}
+                nonce = {"DPoP-Nonce": self.nonce or ""}
+                return web.Response(status=401, headers={**challenge, **nonce})
         if self.always == 401 or token is None or header in self.revoked:
             return self._refuse(401, self.wants)
         assert token["resource"] in (self.resource or self.url, None)
@@ -263,6 +300,12 @@ class Endpoint:
             return web.json_response(mcp(said))
         return web.json_response({"scope": token["scope"]})
 
+    def _check_proof(self, request: web.Request, key: str) -> None:
+        token = request.headers[AUTH].removeprefix("DPoP ")
+        assert proved(request, self.nonce, token) == key
+        assert request.headers["DPoP"] not in self.proofs, "a proof is used once"
+        self.proofs.append(request.headers["DPoP"])
+
     def _refuse(self, status: int, scopes: list[str]) -> web.Response:
         said = ['error="insufficient_scope"'] if status == 403 else []
         if scopes:
@@ -270,7 +313,8 @@ class Endpoint:
         if self.hint:
             root = self.url.removesuffix("/mcp")
             said.append(f'resource_metadata="{root}{self.where}"')
-        header = "Bearer " + ", ".join(said) if self.challenge is None else self.challenge
+        scheme = "DPoP " if self.dpop else "Bearer "
+        header = scheme + ", ".join(said) if self.challenge is None else self.challenge
         return web.Response(status=status, headers={"WWW-Authenticate": header} if header else {})
 
     def revoke(self) -> None:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.client.oauth.challenge import Challenge, bearer, offers_bearer, parse
+from dovetail.client.oauth.challenge import Challenge, parse, read
 
 URL = "https://a.example/.well-known/oauth-protected-resource"
 
 
 @pytest.mark.verifies("C45", "C51")
 @pytest.mark.parametrize(
-    ("header", "read"),
+    ("header", "found"),
     [
         (None, Challenge()),
         ("", Challenge()),
@@ -32,17 +32,19 @@ URL = "https://a.example/.well-known/oauth-protected-resource"
         ('Bearer scope="a", scope="b"', Challenge(scopes=("a",))),
         ('Bearer scope="a", "broken', Challenge(scopes=("a",))),
         ('Bearer scope="never closed', Challenge()),
-        ('Basic realm="Bearer scope=x"', Challenge()),
+        ('DPoP algs="ES256", scope="a"', Challenge(scopes=("a",), scheme="dpop")),
+        ('DPoP scope="a", Bearer scope="b"', Challenge(scopes=("b",))),
+        ('Bearer scope="a", Bearer scope="b"', Challenge(scopes=("a",))),
         (",, ,Bearer ,, scope=a,,", Challenge(scopes=("a",))),
     ],
 )
-def test_reading(header: str | None, read: Challenge) -> None:
-    assert bearer(header) == read
+def test_reading(header: str | None, found: Challenge) -> None:
+    assert read(header) == found
 
 
-def test_a_header_without_bearer_is_not_for_us() -> None:
-    assert offers_bearer('Basic realm="x", Bearer')
-    assert not offers_bearer('Basic realm="x"')
+@pytest.mark.parametrize("header", ['Basic realm="x"', 'Basic realm="Bearer scope=x"', "?"])
+def test_a_header_that_wants_something_else(header: str) -> None:
+    assert read(header) is None
 
 
 @given(st.text(alphabet='Bearer =,"\\scope\t\n#', max_size=200))

@@ -10,7 +10,7 @@ import pytest
 from dovetail.client.oauth.clients import Registration
 from dovetail.client.oauth.discovery import AuthorizationServer, Place
 from dovetail.client.oauth.messages import Response
-from dovetail.client.oauth.tokens import Token, judge
+from dovetail.client.oauth.tokens import Identity, Token, judge
 from dovetail.errors import AuthorizationError
 
 AS = "https://as.example"
@@ -24,7 +24,7 @@ GOOD = {"access_token": "abc.DEF-1_2~3+/==", "token_type": "Bearer"}
 def judged(answer: Any, status: int = 200) -> Token:
     body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
     response = Response(status=status, headers={}, body=body)
-    return judge(response, PLACE, CLIENT, ("asked",), 1000)
+    return judge(response, PLACE, Identity(client=CLIENT), ("asked",), 1000)
 
 
 @pytest.mark.verifies("C56", "C58")
@@ -51,6 +51,7 @@ def test_lifetimes(lifetime: Any, until: float | None) -> None:
     ("answer", "status", "said"),
     [
         ({**GOOD, "token_type": "mac"}, 200, "type 'mac' are not supported"),
+        ({**GOOD, "token_type": "DPoP"}, 200, "type 'DPoP' are not supported"),
         ({"access_token": "x"}, 200, "cannot be used"),
         ({**GOOD, "access_token": ""}, 200, "header cannot carry"),
         ({**GOOD, "access_token": "a\r\nX-Evil: 1"}, 200, "header cannot carry"),

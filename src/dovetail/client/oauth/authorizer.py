@@ -17,6 +17,7 @@ import msgspec
 from dovetail.client.oauth import challenge, tokens
 from dovetail.client.oauth.challenge import Challenge
 from dovetail.client.oauth.discovery import Place, discover
+from dovetail.client.oauth.dpop import NONCE_WANTED, ProofKey, check_support
 from dovetail.client.oauth.fetch import run
 from dovetail.client.oauth.messages import Flow, printable
 from dovetail.client.oauth.storage import Kept, MemoryStore, Records, Store
@@ -26,6 +27,8 @@ from dovetail.errors import AuthorizationError
 from dovetail.transport.http_client import HttpRequest, HttpResponse
 
 T = TypeVar("T")
+
+_HEADER = "authorization"
 
 # Seconds before its end at which a token is renewed: a request may take a while to arrive.
 MARGIN = 30.0
@@ -53,6 +56,7 @@ class _Server:
         self.url = url
         self.kept: Kept | None = None
         self.loaded = False
+        self.nonce: str | None = None  # what proofs for it must contain
         self.asked = False  # the token comes from a grant of this process, not from a refresh
         self.lock = asyncio.Lock()  # one login at a time; who waited takes its result
 
@@ -82,6 +86,7 @@ class Authorizer:
         self._tls = tls
         self._clock = clock
         self._servers: list[_Server] = []
+        self._proof_keys: dict[str, ProofKey] = {}  # by issuer
 
     # -- the hook of HttpClient ------------------------------------------------------------------
 
@@ -91,21 +96,32 @@ class Authorizer:
         if server.kept is not None and not server.kept.token.fresh(self._clock(), MARGIN):
             await self._renew_early(server, server.kept)
         if server.kept is None:
-            request.headers.pop("Authorization", None)
+            request.headers.pop(_HEADER, None)
         else:
-            request.headers["Authorization"] = f"Bearer {server.kept.token.access_token}"
+            await self._put(server, server.kept, request)
+
+    async def _put(self, server: _Server, kept: Kept, request: HttpRequest) -> None:
+        token = kept.token
+        request.headers[_HEADER] = token.header
+        if token.scheme == "DPoP":
+            key = await self._proof_key(kept.place)
+            request.headers["dpop"] = key.proof(
+                request.method, request.url, self._clock(), server.nonce, token.access_token
+            )
 
     async def challenged(self, request: HttpRequest, response: HttpResponse) -> bool:
-        header = response.headers.get("www-authenticate")
-        wanted = challenge.bearer(header)
-        if response.status == 403 and wanted.error != "insufficient_scope":
+        wanted = challenge.read(response.headers.get("www-authenticate"))
+        if wanted is None or (response.status == 403 and wanted.error != "insufficient_scope"):
             return False
-        if header and not challenge.offers_bearer(header):
-            return False  # it wants something that is not ours to give
         response.close()
         server = self._server(request.url)
+        nonce = response.headers.get("dpop-nonce")
+        if wanted.error == NONCE_WANTED and nonce not in (None, server.nonce):
+            server.nonce = nonce  # RFC 9449 §9: the token is good, the proof lacked this
+            return True
         async with server.lock:
-            if _bearer_of(server.kept) == request.headers.get("Authorization"):
+            held = None if server.kept is None else server.kept.token.header
+            if held == request.headers.get(_HEADER):
                 await self._answer(server, request, response.status, wanted)
         return True
 
@@ -249,15 +265,23 @@ class Authorizer:
     async def _ask(
         self, place: Place, who: Identity, grant: dict[str, str], scopes: tuple[str, ...]
     ) -> Token:
+        if place.dpop:
+            check_support(place.server)
+            who = msgspec.structs.replace(who, proof=await self._proof_key(place))
         flow = tokens.ask(place, who, grant, scopes, self._clock())
         return await self._run(flow, place.resource or place.issuer)
 
+    async def _proof_key(self, place: Place) -> ProofKey:
+        """One key for each issuer, kept as long as its tokens are."""
+        if (key := self._proof_keys.get(place.issuer)) is None:
+            stored = await self._records.proof_key(place.issuer)
+            key = self._proof_keys.setdefault(place.issuer, ProofKey(stored))
+            if stored is None:
+                await self._records.keep_proof_key(place.issuer, key.pem)
+        return key
+
     async def _run(self, flow: Flow[T], server: str) -> T:
         return await run(flow, depth_of_server(server, self._private_network), self._tls)
-
-
-def _bearer_of(kept: Kept | None) -> str | None:
-    return None if kept is None else f"Bearer {kept.token.access_token}"
 
 
 def _with_refresh(token: Token, refresh_token: str | None) -> Token:

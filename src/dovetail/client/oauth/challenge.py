@@ -18,11 +18,12 @@ _QUOTED_PAIR = re.compile(r"\\(.)")
 
 
 class Challenge(Struct, frozen=True):
-    """What a server wants, in a 401 or 403 with the scheme Bearer."""
+    """What a server wants, in a 401 or 403 with a scheme that we can serve."""
 
     error: str = ""
     scopes: tuple[str, ...] = ()
     resource_metadata: str | None = None
+    scheme: str = "bearer"
 
 
 def parse(header: str) -> list[tuple[str, dict[str, str]]]:
@@ -49,20 +50,24 @@ def parse(header: str) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def offers_bearer(header: str) -> bool:
-    return any(scheme == "bearer" for scheme, _ in parse(header))
+def read(header: str | None) -> Challenge | None:
+    """The challenge to answer; None if the server wants something that is not ours to give.
+
+    Of Bearer and DPoP the first is taken, which asks less of both sides.
+    """
+    if not header:
+        return Challenge()
+    found = dict(reversed(parse(header)))
+    for scheme in ("bearer", "dpop"):
+        if scheme in found:
+            return _challenge(scheme, found[scheme])
+    return None
 
 
-def bearer(header: str | None) -> Challenge:
-    """The Bearer challenge of a header, or an empty one."""
-    for scheme, parameters in parse(header or ""):
-        if scheme == "bearer":
-            return Challenge(
-                parameters.get("error", ""),
-                tuple(dict.fromkeys(parameters.get("scope", "").split())),
-                parameters.get("resource_metadata"),
-            )
-    return Challenge()
+def _challenge(scheme: str, parameters: dict[str, str]) -> Challenge:
+    scopes = tuple(dict.fromkeys(parameters.get("scope", "").split()))
+    metadata = parameters.get("resource_metadata")
+    return Challenge(parameters.get("error", ""), scopes, metadata, scheme)
 
 
 def _end(match: re.Match[str] | None) -> int:

@@ -42,6 +42,7 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     authorization_grant_profiles_supported: list[str] | None = None
     client_id_metadata_document_supported: bool | None = None
     authorization_response_iss_parameter_supported: bool | None = None
+    dpop_signing_alg_values_supported: list[str] | None = None
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class Place(Struct, frozen=True, kw_only=True):
     server: AuthorizationServer
     resource: str | None  # None in the manner of 2025-03-26, which has no `resource`
     scopes_supported: tuple[str, ...] = ()
+    dpop: bool = False  # the server wants tokens bound to a key
 
     @property
     def issuer(self) -> str:
@@ -75,15 +77,16 @@ def server_urls(issuer: str) -> list[str]:
 
 def discover(server: str, challenge: Challenge, known: Collection[str] = ()) -> Flow[Place]:
     """The whole way. ``known`` are issuers we hold credentials of; one of them is preferred."""
+    dpop = challenge.scheme == "dpop"
     resource = yield from find_resource(server, challenge.resource_metadata)
     if resource is None:
         found = yield from find_at_origin(server)
-        return Place(server=found, resource=None)
+        return Place(server=found, resource=None, dpop=dpop)
     issuer = next((i for i in resource.authorization_servers if i in known), None)
     issuer = issuer or resource.authorization_servers[0]
     found = yield from find_server(issuer)
     scopes = tuple(resource.scopes_supported or ())
-    return Place(server=found, resource=resource.resource, scopes_supported=scopes)
+    return Place(server=found, resource=resource.resource, scopes_supported=scopes, dpop=dpop)
 
 
 def find_resource(server: str, hinted: str | None) -> Flow[ProtectedResource | None]:

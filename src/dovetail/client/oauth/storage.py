@@ -134,6 +134,14 @@ class Records:
     async def keep_token(self, server: str, kept: Kept) -> None:
         await self._store.save(f"token {server}", msgspec.json.encode(kept))
 
+    async def proof_key(self, issuer: str) -> str | None:
+        """The key that tokens of an issuer are bound to."""
+        found = await self._store.load(f"key {issuer}")
+        return None if found is None else found.decode()
+
+    async def keep_proof_key(self, issuer: str, pem: str) -> None:
+        await self._store.save(f"key {issuer}", pem.encode())
+
     async def bound_issuer(self, client_id: str, issuer: str) -> str:
         """The issuer a client id given by the user belongs to: the first one it met."""
         key = f"issuer of {client_id}"

@@ -13,12 +13,14 @@ from msgspec import Struct
 from dovetail.client.oauth.assertions import PrivateKey
 from dovetail.client.oauth.clients import AUTH_METHODS, Registration
 from dovetail.client.oauth.discovery import AuthorizationServer, Place
+from dovetail.client.oauth.dpop import NONCE_WANTED, ProofKey
 from dovetail.client.oauth.messages import Flow, Response, convert, json_object, post_form, refusal
 from dovetail.errors import AuthorizationError
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
+_SCHEMES = {"bearer": "Bearer", "dpop": "DPoP"}
 # RFC 6750 §2.1. Anything else could end the header and begin another.
 _BEARER = re.compile(r"[A-Za-z0-9._~+/=:|!@$-]+")
 
@@ -33,6 +35,11 @@ class Token(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     refresh_token: str | None = None
     expires_at: float | None = None
+    scheme: str = "Bearer"
+
+    @property
+    def header(self) -> str:
+        return f"{self.scheme} {self.access_token}"
 
     def fresh(self, now: float, margin: float) -> bool:
         return self.expires_at is None or self.expires_at - margin > now
@@ -52,6 +59,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     client: Registration
     key: PrivateKey | None = None
+    proof: ProofKey | None = None  # if the token shall be bound to a key
 
 
 def auth_method(server: AuthorizationServer, who: Identity) -> str:
@@ -97,8 +105,27 @@ def ask(
     headers, fields = authentication(place.server, who, now)
     resource = {} if place.resource is None else {"resource": place.resource}
     form = {**grant, **fields, **resource}
-    response = yield post_form(place.server.token_endpoint, form, headers)
-    return judge(response, place, who.client, scopes, now)
+    url = place.server.token_endpoint
+    if who.proof is None:
+        response = yield post_form(url, form, headers)
+    else:
+        response = yield post_form(url, form, _proved(headers, who.proof, url, now, None))
+        if (nonce := _wanted_nonce(response)) is not None:
+            response = yield post_form(url, form, _proved(headers, who.proof, url, now, nonce))
+    return judge(response, place, who, scopes, now)
+
+
+def _proved(
+    headers: dict[str, str], key: ProofKey, url: str, now: float, nonce: str | None
+) -> dict[str, str]:
+    return {**headers, "DPoP": key.proof("POST", url, now, nonce)}
+
+
+def _wanted_nonce(response: Response) -> str | None:
+    """RFC 9449 §8: the server wants its own number in the proof, and says which."""
+    said = json_object(response.body) or {}
+    wanted = response.status == 400 and said.get("error") == NONCE_WANTED
+    return response.headers.get("dpop-nonce") if wanted else None
 
 
 def with_code(code: str, verifier: str, redirect_uri: str) -> dict[str, str]:
@@ -127,12 +154,13 @@ def _scope(scopes: tuple[str, ...]) -> dict[str, str]:
 
 
 def judge(
-    response: Response, place: Place, client: Registration, scopes: tuple[str, ...], now: float
+    response: Response, place: Place, who: Identity, scopes: tuple[str, ...], now: float
 ) -> Token:
     if response.status != 200:
         raise refusal("the token endpoint", response)
     answer = convert(json_object(response.body) or {}, _Answer, "the token")
-    if answer.token_type.lower() != "bearer":
+    scheme = _SCHEMES.get(answer.token_type.lower())
+    if scheme is None or (scheme == "DPoP" and who.proof is None):
         # RFC 6749 §7.1: a token of a type one does not know must not be used.
         raise AuthorizationError(f"tokens of type {answer.token_type[:40]!r} are not supported")
     if not _BEARER.fullmatch(answer.access_token):
@@ -140,7 +168,8 @@ def judge(
     return Token(
         issuer=place.issuer,
         access_token=answer.access_token,
-        client_id=client.client_id,
+        scheme=scheme,
+        client_id=who.client.client_id,
         resource=place.resource,
         # RFC 6749 §5.1: scopes that are not named are those that were asked for.
         scopes=scopes if answer.scope is None else tuple(answer.scope.split()),
