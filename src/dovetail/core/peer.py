@@ -287,11 +287,14 @@ class Peer:
                 return self._batch(items)
         if error.answers is not None and self.pending.pop(error.answers, None) is not None:
             return Response(error.answers, None, error)  # whoever waits must hear of it
-        if self.silent or (not self._answers_malformed and error.id is None):
-            return None
-        return Reply(self.error(error.id, error.error))
+        return self._answer(error.id, error.error)
 
-    def _batch(self, items: Sequence[bytes]) -> Event:
+    def _answer(self, id: Id | None, error: McpError) -> Reply | None:
+        if self.silent or (not self._answers_malformed and id is None):
+            return None
+        return Reply(self.error(id, error))
+
+    def _batch(self, items: Sequence[bytes]) -> Event | None:
         """Arrays are received under 2025-03-26 only (decision "batches")."""
         if self.revision is None or not self.revision.batches or not self._batches:
             return self._reply("Batches are not supported in this revision")
@@ -310,8 +313,8 @@ class Peer:
             return self._reply("Requests of 2026-07-28 cannot be batched", event.id)
         return event
 
-    def _reply(self, text: str, id: Id | None = None) -> Reply:
-        return Reply(self.error(id, McpError(INVALID_REQUEST, data=text)))
+    def _reply(self, text: str, id: Id | None = None) -> Reply | None:
+        return self._answer(id, McpError(INVALID_REQUEST, data=text))
 
     def _bad_params(self, envelope: Envelope, error: Exception) -> RemoteProtocolError:
         """Refuse params that do not decode, unless the request is refused anyway.
