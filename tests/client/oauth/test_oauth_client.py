@@ -10,7 +10,7 @@ from oauth_world import Person, world
 
 from dovetail import Client
 from dovetail.client.negotiate import Verdicts
-from dovetail.client.oauth import OAuth
+from dovetail.client.oauth import LoopbackBrowser, OAuth
 from dovetail.errors import AuthorizationError
 from support import run
 
@@ -39,22 +39,28 @@ def test_a_user_may_take_longer_than_a_server() -> None:
     async def main() -> None:
         async with world() as (server, endpoint):
             person, thought = Person(), threading.Event()
+            loop = asyncio.get_running_loop()
+            real, later = loop.time, [0.0]
+            loop.time = lambda: real() + later[0]  # type: ignore[method-assign]
+
+            def hesitate() -> None:
+                later[0] += 1000  # every timer that is set goes off now
+                loop.call_later(0.01, thought.set)
 
             def slowly(url: str) -> bool:
+                loop.call_soon_threadsafe(hesitate)
                 thought.wait(10)
                 return person(url)
 
-            browser = person.browser()
-            browser._opener = slowly
-            waits = {"timeout": 0.2, "probe_seconds": 0.02, "known": Verdicts()}
-            client = Client.http(endpoint.url, auth=OAuth(browser=browser), **waits)
-            asyncio.get_running_loop().call_later(0.6, thought.set)
-            async with client:
+            browser = LoopbackBrowser(opener=slowly, seconds=10_000)
+            auth = OAuth(browser=browser)
+            async with Client.http(endpoint.url, auth=auth, known=Verdicts()) as client:
                 assert client.revision == "2026-07-28"
             assert len(server.asked("/authorize")) == 1, "nobody was asked twice"
             assert len(endpoint.tokens) == 2, "and no handshake was tried beside it"
 
-    run(main())
+    # Without its own deadline, which would go off as well.
+    asyncio.run(main())
 
 
 def test_a_refusal_is_one_plain_exception() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from dovetail.client.oauth.clients import (
     register,
 )
 from dovetail.client.oauth.discovery import AuthorizationServer
+from dovetail.client.oauth.dpop import ProofKey
 from dovetail.client.oauth.messages import Request, Response
 from dovetail.client.oauth.tokens import Identity, auth_method, authentication
 from dovetail.errors import AuthorizationError
@@ -186,3 +188,12 @@ def test_a_key_that_is_none() -> None:
     with pytest.raises(AuthorizationError, match="private key cannot be used"):
         authentication(server(), identity(key=PrivateKey(pem="x", algorithm="XX1")), 0)
     assert "very secret" not in repr(PrivateKey(pem="very secret"))
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing in ("jwt", "jwt.algorithms"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(AuthorizationError, match=r"pip install 'dovetail\[auth\]'"):
+        authentication(server(), identity(key=KEY), 0)
+    with pytest.raises(AuthorizationError, match=r"pip install 'dovetail\[auth\]'"):
+        ProofKey()

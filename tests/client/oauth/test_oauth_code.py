@@ -297,6 +297,46 @@ def test_a_renewal_that_fails_in_passing_asks_nobody() -> None:
     run(main())
 
 
+def test_an_early_renewal_that_fails_leaves_it_to_the_server() -> None:
+    async def main() -> None:
+        async with world() as (server, endpoint):
+            person, now = Person(), [0.0]
+            auth = signing_in(person, clock=lambda: now[0])
+            await post(auth, endpoint.url)
+            now[0] += 4000
+            server.token_answer = lambda _: web.Response(status=503)
+            assert (await post(auth, endpoint.url))[0] == 200, "our clock may be wrong"
+            server.refresh.clear()
+            server.token_answer = None
+            assert (await post(auth, endpoint.url))[0] == 200
+            asked = len(server.asked("/token"))
+            assert (await post(auth, endpoint.url))[0] == 200
+            assert len(server.asked("/token")) == asked, "a dead refresh token is not tried again"
+            endpoint.revoke()
+            assert (await post(auth, endpoint.url))[0] == 200
+            assert len(person.visited) == 2
+
+    run(main())
+
+
+@pytest.mark.verifies("C56")
+def test_a_refresh_token_of_another_client_is_not_used() -> None:
+    async def main() -> None:
+        async with world() as (server, endpoint):
+            store, person = MemoryStore(), Person()
+            await post(signing_in(person, store=store), endpoint.url)
+            endpoint.revoke()
+            stored = await store.load(f"client {server.issuer}")
+            assert stored is not None
+            (old,) = server.clients
+            server.clients["new"] = {**server.clients[old], "client_id": "new"}
+            await store.save(f"client {server.issuer}", stored.replace(old.encode(), b"new"))
+            assert (await post(signing_in(person, store=store), endpoint.url))[0] == 200
+            assert server.grants() == ["authorization_code"] * 2
+
+    run(main())
+
+
 def test_two_processes_share_one_store(tmp_path: Path) -> None:
     """Refresh tokens rotate: who comes second takes what the first got."""
 

@@ -63,6 +63,28 @@ def test_a_server_outside_cannot_send_us_inside() -> None:
     run(main())
 
 
+def test_a_proxy_of_the_user_may_stand_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the guard judges is where the metadata points, not the way there."""
+
+    async def main() -> None:
+        asked = []
+
+        async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append((await reader.readline()).split()[:2])
+            writer.write(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://localhost:{port}")
+        with pytest.raises(AuthorizationError, match="no answer"):
+            await fetch.run(reading("https://as.example/"), Depth.PUBLIC)
+        assert asked == [[b"CONNECT", b"as.example:443"]]
+        server.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     "host",
     [

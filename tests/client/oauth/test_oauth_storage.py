@@ -140,3 +140,21 @@ def test_a_save_leaves_nothing_beside_it(tmp_path: Path) -> None:
         assert len(list(store.folder.iterdir())) == 1
 
     run(main())
+
+
+def test_a_save_that_fails_leaves_the_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def main() -> None:
+        store = FileStore(tmp_path / "tokens")
+        await store.save("a", b"1")
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(AuthorizationError, match="No space left"):
+            await store.save("a", b"2")
+        assert await store.load("a") == b"1"
+        assert len(list(store.folder.iterdir())) == 1
+
+    run(main())

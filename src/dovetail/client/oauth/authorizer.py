@@ -69,7 +69,7 @@ class _Server:
 
 
 class Authorizer:
-    """The base of ``OAuth``, ``ClientCredentials`` and ``EnterpriseManaged``."""
+    """The base of ``OAuth`` and the other grants: an ``Auth`` of the HTTP client."""
 
     def __init__(
         self,
@@ -249,7 +249,8 @@ class Authorizer:
     async def _adopted(self, server: _Server) -> bool:
         """Whether another process that shares our store has renewed the token meanwhile."""
         newest = await self._stored(server.url)
-        if newest is None or newest == server.kept:
+        held = None if server.kept is None else server.kept.token.header
+        if newest is None or newest.token.header == held:
             return False
         server.kept = newest
         return True
