@@ -42,6 +42,9 @@ MAX_RETRY_SECONDS = 60.0
 MAX_RESUMES = 5
 # Of an error page nobody reads more, and it may be endless.
 MAX_ERROR_BODY = 64 * 1024
+# Seconds that a stream may go on after its answer. Mostly its end is under way, and a
+# connection that was read to the end can be used again.
+LINGER_SECONDS = 1.0
 # Seconds for the farewell; a server that does not care for it must not hold us.
 DELETE_SECONDS = 2.0
 
@@ -210,9 +213,11 @@ class HttpConnection(Connection):
                     self.receive(data)
                     failures = -1
                     if future.done():
-                        return
+                        self._loop.call_later(LINGER_SECONDS, response.close)
             except ConnectionClosed as error:
                 broken = str(error)
+            if future.done():
+                return
             failures = 0 if parser.last_id != last_id else failures + 1
             last_id = parser.last_id
             if last_id is None or self.peer.silent or failures >= MAX_RESUMES:
