@@ -47,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a header of every request to --url",
     )
     place.add_argument("--token", help="a bearer token for --url (or the variable MCP_TOKEN)")
+    place.add_argument(
+        "--sign-in",
+        action="store_true",
+        help="if --url wants it, sign in with the browser; ~/.config/dovetail keeps the token",
+    )
     place.add_argument("--revision", choices=list(BY_ID), help="ask for this revision only")
     place.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     place.add_argument(
@@ -85,7 +90,15 @@ def _by_url(options: argparse.Namespace, settings: dict[str, Any]) -> Client:
         return Client.ws(options.url, headers=headers, **settings)
     if not options.url.startswith(("http://", "https://")):
         raise TargetError(f"{options.url!r} is no http, https, ws or wss URL")
-    return Client.http(options.url, headers=headers, auth=token or None, **settings)
+    auth = _sign_in() if options.sign_in and not token else token or None
+    return Client.http(options.url, headers=headers, auth=auth, **settings)
+
+
+def _sign_in() -> Any:
+    from dovetail.client.oauth import FileStore, OAuth
+
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return OAuth("Dovetail", store=FileStore(f"{folder}/dovetail/tokens"))
 
 
 def _header(text: str) -> tuple[str, str]:
