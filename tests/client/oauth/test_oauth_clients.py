@@ -165,8 +165,10 @@ def test_how_a_client_authenticates(
 def test_basic_encodes_both_halves() -> None:
     client = Registration(issuer=AS, client_id="a:b", client_secret="ü %")
     headers, form = authentication(server(), Identity(client=client), 0)
-    assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"a%3Ab:%C3%BC+%25"
-    assert form == {}
+    assert (
+        base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"a%3Ab:%C3%BC%20%25"
+    )
+    assert form == {"client_id": "a:b"}
 
 
 def test_post_and_none() -> None:

@@ -6,7 +6,7 @@ import base64
 import math
 import re
 from collections.abc import Mapping
-from urllib.parse import quote_plus
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -80,22 +80,32 @@ def auth_method(server: AuthorizationServer, who: Identity) -> str:
 def authentication(
     server: AuthorizationServer, who: Identity, now: float
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The headers and the form fields that say who asks."""
+    """The headers and the form fields that say who asks.
+
+    ``client_id`` is always among them: where the rest says it too, it does no harm, and
+    servers made with the official SDK look for it first.
+    """
     client, method = who.client, auth_method(server, who)
+    named = {"client_id": client.client_id}
     if method == "private_key_jwt":
         if who.key is None:
             raise AuthorizationError("the client is registered with a key, and none was given")
         assertion = who.key.assertion(client.client_id, server.issuer, now)
-        return {}, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
+        return {}, {
+            **named,
+            "client_assertion_type": ASSERTION_TYPE,
+            "client_assertion": assertion,
+        }
     if method == "none":
-        return {}, {"client_id": client.client_id}
+        return {}, named
     if client.client_secret is None:
         raise AuthorizationError("the client is registered with a secret, and none is known")
     if method == "client_secret_post":
-        return {}, {"client_id": client.client_id, "client_secret": client.client_secret}
-    # RFC 6749 §2.3.1: both are encoded as form fields before they are joined.
-    pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, {}
+        return {}, {**named, "client_secret": client.client_secret}
+    # RFC 6749 §2.3.1: both are encoded as in a form before they are joined; `%20` is what
+    # every decoder reads as a blank, `+` is not.
+    pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, named
 
 
 def ask(
