@@ -163,13 +163,13 @@ class Peer:
         """What ``frame`` means now; None when the protocol says to ignore it."""
         try:
             if type(frame) is Oversize:
-                raise too_long(frame.prefix, frame.limit)
+                raise too_long(frame.prefix, frame.limit, frame.suffix)
             envelope = decode(frame, self._max_depth)  # type: ignore[arg-type]
             if envelope.method is UNSET:
                 return self._response(envelope)
             if envelope.id is UNSET:
                 return self._notification(envelope)
-            return self._request(envelope, len(frame))
+            return self._request(envelope, len(frame))  # type: ignore[arg-type]
         except RemoteProtocolError as error:
             return self._refused(error, frame)
 
