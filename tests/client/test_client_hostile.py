@@ -103,6 +103,11 @@ def deep(message: dict[str, Any], line: Line) -> None:
     line.raw(b'{"jsonrpc":"2.0","id":%d,"result":%b}\n' % (message["id"], nested))
 
 
+def too_deep(message: dict[str, Any], line: Line) -> None:
+    nested = b"[" * 500 + b"]" * 500
+    line.raw(b'{"jsonrpc":"2.0","id":%d,"result":%b}\n' % (message["id"], nested))
+
+
 def floods(message: dict[str, Any], line: Line) -> None:
     note = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
     line.raw((note + b"\n") * 50_000)
@@ -119,6 +124,10 @@ def no_content(message: dict[str, Any], line: Line) -> None:
 
 def wrong_content(message: dict[str, Any], line: Line) -> None:
     line.result(message, {"content": "text"})
+
+
+def not_utf8(message: dict[str, Any], line: Line) -> None:
+    line.raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":"\xff"}}\n' % message["id"])
 
 
 def surrogate(message: dict[str, Any], line: Line) -> None:
@@ -138,18 +147,20 @@ FAULTS: list[tuple[Fault, Any, str]] = [
     (coded, McpError, "whatever"),
     (huge, RemoteProtocolError, "longer than"),
     (huge_id_last, RemoteProtocolError, "longer than"),
-    (deep, RemoteProtocolError, "Nesting deeper"),
+    (deep, RemoteProtocolError, "Nesting too deep"),
+    (too_deep, RemoteProtocolError, "Nesting deeper"),
     (floods, None, ""),
     (no_object, RemoteProtocolError, "makes no sense"),
     (no_content, RemoteProtocolError, "no content"),
     (wrong_content, RemoteProtocolError, "makes no sense"),
-    (surrogate, RemoteProtocolError, "makes no sense|Invalid"),
+    (not_utf8, RemoteProtocolError, "Invalid UTF-8"),
+    (surrogate, RemoteProtocolError, "Invalid JSON"),
 ]
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
 @pytest.mark.parametrize(
-    ("fault", "error", "text"), FAULTS, ids=lambda f: getattr(f, "__name__", "")
+    ("fault", "error", "text"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS]
 )
 def test_a_fault_hurts_one_call_at_most(fault: Fault, error: Any, text: str, revision: str) -> None:
     run(bad_then_good(fault, error, text, revision))

@@ -2,7 +2,8 @@
 
 A frame longer than the cap is not buffered. Its beginning is kept so that the
 request it carries can still be answered, and a little of its end, because some
-write the id of an answer last; the rest is thrown away up to the next newline, and the frames after it are served as if nothing had happened.
+write the id of an answer last; the rest is thrown away up to the next
+newline, and the frames after it are served as if nothing had happened.
 """
 
 __all__ = ["Frame", "LineFramer", "Oversize"]
