@@ -53,7 +53,7 @@ class Question:
         self.id = None if params.elicitation_id is UNSET else params.elicitation_id
 
     @property
-    def fields(self) -> dict[str, dict[str, Any]]:
+    def fields(self) -> dict[str, Any]:
         """The fields of the form, each with its schema."""
         properties = self.schema.get("properties")
         return properties if isinstance(properties, dict) else {}
@@ -74,13 +74,14 @@ class Question:
     def choices(self, name: str) -> dict[str, str]:
         """The values a field allows, each with the title to show; empty if any will do."""
         field = self.fields[name]
-        many = field.get("items") if field.get("type") == "array" else field
-        many = many if isinstance(many, dict) else {}
+        inner = field.get("items") if field.get("type") == "array" else field
+        many: dict[str, Any] = inner if isinstance(inner, dict) else {}
         titled = many.get("oneOf") or many.get("anyOf")
         if isinstance(titled, list):
             return {one["const"]: one.get("title", one["const"]) for one in titled}
-        values = many.get("enum", [])
-        return dict(zip(values, many.get("enumNames", values), strict=False))
+        values: list[str] = many.get("enum", [])
+        names: list[str] = many.get("enumNames", values)
+        return dict(zip(values, names, strict=False))
 
     def result(self, outcome: Any) -> dict[str, Any]:
         """What the handler returned, as it is sent."""

@@ -8,6 +8,7 @@ its maker says otherwise.
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -60,8 +61,9 @@ class Cache:
     def forget(self, endpoint: Hashable, methods: tuple[str, ...], uri: str | None = None) -> None:
         """A notification said that these answers are not true any more."""
         for key in list(self._kept):
-            its_endpoint, _, (method, detail) = key  # type: ignore[misc]
-            if its_endpoint == endpoint and method in methods and uri in (None, detail):
+            kept: Any = key
+            method, detail = kept[2]
+            if kept[0] == endpoint and method in methods and uri in (None, detail):
                 self._drop(key)
 
     def _drop(self, key: Hashable) -> None:

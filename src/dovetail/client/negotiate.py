@@ -194,7 +194,8 @@ async def _probe_late(session: Session, probe: "asyncio.Future[Raw]") -> bool:
     """Silence so far: it may ignore what it does not know, or be slow to start. Try both."""
     shaking = asyncio.ensure_future(_initialize(session))
     try:
-        await asyncio.wait([probe, shaking], return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [probe, shaking]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not shaking.done() and probe.exception() is None and not _is_legacy_only(probe.result()):
             _discovered(session, probe.result())
             session.speak(MODERN, declared_in(session.options, MODERN))

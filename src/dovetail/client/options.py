@@ -1,5 +1,6 @@
 """What a client is told when it is made: who it is, what it waits for, what it can answer."""
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ CLIENT_LIMITS = Limits(max_frame=64 * 1024 * 1024)
 
 
 def default_info() -> Implementation:
-    from dovetail import __version__
-
-    return Implementation(name="dovetail", version=__version__)
+    # Not imported: the package knows its servers, and a client has no business with them.
+    version: str = sys.modules["dovetail"].__version__
+    return Implementation(name="dovetail", version=version)
 
 
 class Options(Struct, kw_only=True):

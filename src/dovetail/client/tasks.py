@@ -168,7 +168,7 @@ def _pause(task: Task, failures: int) -> float:
     wished = task.poll_interval_ms
     seconds = POLL_SECONDS if wished is UNSET else max(wished / 1000, 0.01)
     seconds = min(seconds * 2**failures, MAX_POLL_SECONDS)
-    return seconds * random.uniform(0.75, 1.25)
+    return float(seconds * random.uniform(0.75, 1.25))
 
 
 class FinishedTask(TaskHandle[T]):

@@ -56,6 +56,11 @@ __all__ = [
     "Reply",
     "Request",
     "Response",
+    "bad_envelope",
+    "check_request",
+    "names_envelope",
+    "params_error",
+    "unknown_method",
 ]
 
 Table = Mapping[str, Any]
@@ -104,6 +109,7 @@ class Reply(Struct, frozen=True):
     """An error answer to something that cannot be served, ready to be sent."""
 
     frame: bytes
+    code: int = 0
 
 
 class Batch(Struct, frozen=True):
@@ -173,18 +179,29 @@ class Peer:
         except RemoteProtocolError as error:
             return self._refused(error, frame)
 
+    def accept(self, envelope: Envelope, params: Any, size: int) -> Request | Reply:
+        """A request whose params were decoded already, to find out whom it is for."""
+        try:
+            return self._accept(envelope, params, size)
+        except RemoteProtocolError as error:
+            return Reply(self.error(error.id, error.error), error.error.code)
+
     def _request(self, envelope: Envelope, size: int) -> Request:
-        id: Any = envelope.id  # set, as `method` is: else it would not be a request
         method: Any = envelope.method
         raw = envelope.params
-        if id is None or envelope.result is not UNSET or envelope.error is not UNSET:
-            raise _bad_request(envelope)
-        if id in self.in_flight:
-            raise _invalid(f"Request id {id!r} is already in use", id)
+        check_request(envelope)
         try:
             params = decode_params[method](b"{}" if raw is UNSET else raw)
         except BROKEN_JSON as error:
             raise self._bad_params(envelope, error) from None
+        return self._accept(envelope, params, size)
+
+    def _accept(self, envelope: Envelope, params: Any, size: int) -> Request:
+        id: Any = envelope.id
+        method: Any = envelope.method
+        raw = envelope.params
+        if id in self.in_flight:
+            raise _invalid(f"Request id {id!r} is already in use", id)
         meta = params.meta
         if meta is not UNSET and self._is_modern(meta):
             revision = MODERN
@@ -204,11 +221,11 @@ class Peer:
 
     def _modern_handler(self, method: str, id: Id, meta: RequestMeta) -> Any:
         if meta.protocol_version != MODERN.id or meta.client_capabilities is UNSET:
-            raise _bad_envelope(meta, id)
+            raise bad_envelope(meta, id)
         self._seen_modern = True
         handler = self._modern.get(method)  # type: ignore[union-attr]
         if handler is None:
-            raise _unknown_method(method, id)
+            raise unknown_method(method, id)
         return handler
 
     def _handshake_handler(self, method: str, id: Id) -> Any:
@@ -225,8 +242,8 @@ class Peer:
     def _unknown_in_handshake(self, method: str, id: Id) -> RemoteProtocolError:
         """Help those who speak 2026-07-28 but forgot its envelope (S5)."""
         if self.revision is None and self._modern is not None and method in self._modern:
-            return _bad_envelope(RequestMeta(), id)
-        return _unknown_method(method, id)
+            return bad_envelope(RequestMeta(), id)
+        return unknown_method(method, id)
 
     def _notification(self, envelope: Envelope) -> Event | None:
         method: Any = envelope.method
@@ -292,7 +309,7 @@ class Peer:
     def _answer(self, id: Id | None, error: McpError) -> Reply | None:
         if self.silent or (not self._answers_malformed and id is None):
             return None
-        return Reply(self.error(id, error))
+        return Reply(self.error(id, error), error.code)
 
     def _batch(self, items: Sequence[bytes]) -> Event | None:
         """Arrays are received under 2025-03-26 only (decision "batches")."""
@@ -325,11 +342,11 @@ class Peer:
         id: Any = envelope.id
         method: Any = envelope.method
         raw = envelope.params
-        fault = RemoteProtocolError(_params_error(raw, error), id)
+        fault = RemoteProtocolError(params_error(raw, error), id)
         try:
             meta = UNSET if raw is UNSET else decode_meta(raw).meta
         except BROKEN_JSON:
-            if self._modern is not None and _names_envelope(raw):  # type: ignore[arg-type]
+            if self._modern is not None and names_envelope(raw):  # type: ignore[arg-type]
                 return fault  # a wrong type in the envelope comes first (digest 8.6)
             meta = UNSET
         try:
@@ -403,6 +420,18 @@ class Peer:
         self.revision = revision
         self.silent = revision.modern
 
+    def resume(
+        self,
+        revision: Revision,
+        client_info: Implementation | None = None,
+        client_capabilities: ClientCapabilities | None = None,
+    ) -> None:
+        """The handshake was elsewhere, or there is none: go on as if it were done."""
+        self.phase = state.READY
+        self.revision = revision
+        self.client_info = client_info
+        self.client_capabilities = client_capabilities
+
     def close(self) -> list[Id]:
         """No more messages; the ids of our requests that nobody will answer."""
         self.phase = state.CLOSED
@@ -416,6 +445,11 @@ def _invalid(text: str, id: Id | None = None) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(INVALID_REQUEST, data=text), id)
 
 
+def check_request(envelope: Envelope) -> None:
+    if envelope.id is None or envelope.result is not UNSET or envelope.error is not UNSET:
+        raise _bad_request(envelope)
+
+
 def _bad_request(envelope: Envelope) -> RemoteProtocolError:
     if envelope.id is None:
         return _invalid("Field 'id' must be a string or an integer")
@@ -426,12 +460,12 @@ def _readable(envelope: Envelope) -> Id | None:
     return None if isinstance(envelope.id, UnsetType) else envelope.id
 
 
-def _unknown_method(method: str, id: Id) -> RemoteProtocolError:
+def unknown_method(method: str, id: Id) -> RemoteProtocolError:
     error = McpError(METHOD_NOT_FOUND, data=f"Method '{method}' is not supported")
     return RemoteProtocolError(error, id)
 
 
-def _bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
+def bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
     """Digest 8.6: a missing key (-32602) comes before an unsupported version (-32022)."""
     for key, value in (
         (PROTOCOL_VERSION_KEY, meta.protocol_version),
@@ -444,7 +478,7 @@ def _bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(UNSUPPORTED_VERSION, data=data), id)
 
 
-def _names_envelope(raw: Raw) -> bool:
+def names_envelope(raw: Raw) -> bool:
     """Whether broken params were meant as a request of 2026-07-28."""
     try:
         meta = msgspec.json.decode(raw)["_meta"]
@@ -453,7 +487,7 @@ def _names_envelope(raw: Raw) -> bool:
         return False
 
 
-def _params_error(raw: Raw | UnsetType, error: Exception) -> McpError:
+def params_error(raw: Raw | UnsetType, error: Exception) -> McpError:
     if raw is not UNSET and not bytes(raw).lstrip().startswith(b"{"):
         return McpError(INVALID_PARAMS, data="params must be an object")
     if isinstance(error, msgspec.ValidationError):

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 __all__ = [
+    "NAMED_BY",
     "BadHeader",
     "Mirror",
     "decode_value",
@@ -25,10 +26,11 @@ __all__ = [
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _MARK = "x-mcp-header"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
+_INTEGER = re.compile(r"-?[0-9]{1,400}(\.0+)?")
 _MAX_SAFE = 2**53 - 1  # integers that every JSON reader keeps exact
 
 # Where the value of `Mcp-Name` comes from, by method (digest 8.11, 12.1).
-_NAMED_BY = {
+NAMED_BY = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -73,7 +75,7 @@ def _is_wrapped(text: str) -> bool:
 
 def name_of(method: str, params: Any) -> str | None:
     """What ``Mcp-Name`` must say for this request, if it must be there at all."""
-    member = _NAMED_BY.get(method)
+    member = NAMED_BY.get(method)
     if member is None:
         return None
     value = getattr(params, member, UNSET)
@@ -141,13 +143,10 @@ def encode_argument(value: Any) -> str | None:
     return encode_value(value) if isinstance(value, str) else None
 
 
-def same_value(mirror: Mirror, decoded: str, value: Any) -> bool:
+def same_value(decoded: str, value: Any) -> bool:
     """Whether a header says what the argument says; integers are compared as numbers."""
     if isinstance(value, bool):
         return decoded == ("true" if value else "false")
     if isinstance(value, int | float):
-        try:
-            return float(decoded) == value and (not decoded.isdigit() or int(decoded) == value)
-        except (ValueError, OverflowError):
-            return False
+        return bool(_INTEGER.fullmatch(decoded)) and int(decoded.partition(".")[0]) == value
     return bool(decoded == value)

@@ -110,9 +110,7 @@ class HttpConnection(Connection):
     ) -> tuple[Id, "asyncio.Future[Raw]"]:
         if self._closing:
             raise ConnectionClosed(self.end_reason)
-        id, frame = self.peer.request(method, params)
-        future: asyncio.Future[Raw] = self._loop.create_future()
-        self._waiters[id] = future
+        id, frame, future = self._asking.start(method, params)
         if self._tap is not None:
             self._tap("out", frame)
         sent = self._headers_of(headers)
@@ -318,7 +316,7 @@ class HttpConnection(Connection):
         running = {*self._exchanges.values(), *self._posts}
         if self._standing is not None:
             running.add(self._standing)
-        self._fail_waiters()
+        self._asking.fail()
         for task in running:
             task.cancel()
         if running:

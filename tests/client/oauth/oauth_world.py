@@ -146,6 +146,9 @@ class AuthServer:
         if query["redirect_uri"] not in client["redirect_uris"]:
             raise Refused("invalid_request", "redirect_uri")
         assert query["code_challenge_method"] == "S256"
+        allowed = client.get("scope", query.get("scope", "")).split()
+        if not set(query.get("scope", "").split()) <= set(allowed):
+            raise Refused("invalid_scope", "the client is not registered for it")
         answer = {"state": query["state"]}
         if self.iss is not None:
             answer["iss"] = self.iss or self.issuer

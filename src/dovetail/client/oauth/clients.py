@@ -24,10 +24,19 @@ class Registration(Struct, frozen=True, kw_only=True):
     auth_method: str | None = None
     secret_expires_at: int = 0
     redirect_uris: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
     dynamic: bool = False
 
     def usable(self, now: float) -> bool:
         return not self.secret_expires_at or self.secret_expires_at > now
+
+    def fits(self, redirect_uri: str, scopes: tuple[str, ...]) -> bool:
+        """RFC 7591 §2: a client may ask for what it was registered with, and nothing else.
+
+        One that was not registered by us is known to its user, who has seen to that.
+        """
+        covered = redirect_uri in self.redirect_uris and set(scopes) <= set(self.scopes)
+        return covered or not self.dynamic
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
@@ -75,10 +84,12 @@ def register(
     if response.status not in (200, 201):
         raise refusal("the registration", response)
     answer = convert(json_object(response.body) or {}, _Answer, "the registration")
-    return _registration(server, answer, redirect_uri)
+    return _registration(server, answer, redirect_uri, scopes)
 
 
-def _registration(server: AuthorizationServer, answer: _Answer, redirect_uri: str) -> Registration:
+def _registration(
+    server: AuthorizationServer, answer: _Answer, redirect_uri: str, scopes: tuple[str, ...]
+) -> Registration:
     if answer.redirect_uris is not None and redirect_uri not in answer.redirect_uris:
         raise AuthorizationError(f"the registration left out our redirect URI {redirect_uri!r}")
     return Registration(
@@ -88,6 +99,7 @@ def _registration(server: AuthorizationServer, answer: _Answer, redirect_uri: st
         auth_method=answer.token_endpoint_auth_method,
         secret_expires_at=answer.client_secret_expires_at or 0,
         redirect_uris=(redirect_uri,),
+        scopes=scopes,
         dynamic=True,
     )
 

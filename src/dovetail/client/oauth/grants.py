@@ -127,11 +127,11 @@ class OAuth(_WithClient):
 
     async def _who(self, place: Place, visit: Visit, scopes: tuple[str, ...]) -> Identity:
         known = await self._identity(place)
-        if known is not None and (
-            not known.client.dynamic or visit.redirect_uri in known.client.redirect_uris
-        ):
+        if known is not None and known.client.fits(visit.redirect_uri, scopes):
             return known
-        flow = clients.register(place.server, self._name, visit.redirect_uri, scopes)
+        before = () if known is None else known.client.scopes
+        everything = tuple(dict.fromkeys((*before, *scopes, *place.scopes_supported)))
+        flow = clients.register(place.server, self._name, visit.redirect_uri, everything)
         client = await self._run(flow, place.resource or place.issuer)
         await self._records.keep_registration(client)
         return Identity(client=client)
