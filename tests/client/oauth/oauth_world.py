@@ -50,7 +50,8 @@ def proved(request: web.Request, nonce: str | None, token: str | None = None) ->
         assert claims["ath"] == b64_sha256(token)
     if nonce is not None and claims.get("nonce") != nonce:
         raise Refused("use_dpop_nonce")
-    return b64_sha256(json.dumps(header["jwk"], sort_keys=True))
+    # RFC 7638 §3.
+    return b64_sha256(json.dumps(header["jwk"], sort_keys=True, separators=(",", ":")))
 
 
 def b64_sha256(text: str) -> str:
