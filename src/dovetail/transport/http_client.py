@@ -126,6 +126,7 @@ class HttpClient:
         self._held_until = float("-inf")
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+        self._proxies: dict[str, str | None] = {}
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """The response to ``request``, with credentials if there is a hook for them."""
@@ -174,11 +175,19 @@ class HttpClient:
                 headers=request.headers,
                 data=request.body,
                 allow_redirects=False,
+                proxy=self._proxy(url or request.url),
             )
         except _library_errors() as error:
             where = origin_of(url or request.url)
             raise ConnectionClosed(f"no answer from {where}: {_reason(error)}") from error
         return HttpResponse(response)
+
+    def _proxy(self, url: str) -> str | None:
+        """HTTPS_PROXY and NO_PROXY, as every other tool; looked up once per origin."""
+        origin = origin_of(url)
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_of(url)
+        return self._proxies[origin]
 
     def _opened(self) -> "aiohttp.ClientSession":
         if self._closed:
@@ -211,7 +220,7 @@ def _new_session(tls: ssl.SSLContext | None, guard: Guard | None) -> "aiohttp.Cl
         cookie_jar=aiohttp.DummyCookieJar(),  # MCP has no use for cookies
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
         auto_decompress=True,
-        trust_env=True,  # HTTPS_PROXY and NO_PROXY, as every other tool
+        trust_env=False,  # the library would start a thread per request to look
         raise_for_status=False,
     )
 
@@ -228,6 +237,13 @@ def _guarded(guard: Guard) -> "aiohttp.abc.AbstractResolver":
             return found
 
     return Guarded()
+
+
+def _proxy_of(url: str) -> str | None:
+    from urllib.request import getproxies, proxy_bypass
+
+    host = urlsplit(url).hostname or ""
+    return None if proxy_bypass(host) else getproxies().get(urlsplit(url).scheme)
 
 
 def _headers(response: "aiohttp.ClientResponse") -> Mapping[str, str]:
