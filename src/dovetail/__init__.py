@@ -10,6 +10,7 @@ from dovetail.server.output import unstructured
 from dovetail.server.session import Session
 
 if TYPE_CHECKING:
+    from dovetail.client.client import Client
     from dovetail.server.loghandler import ClientLogHandler
     from dovetail.server.middleware import Call, Next, RateLimit, ResponseLimit
     from dovetail.server.questions import Answer, Choices, Elicit, ElicitUrl, Roots, Sample
@@ -22,6 +23,7 @@ __all__ = [
     "Answer",
     "Call",
     "Choices",
+    "Client",
     "ClientError",
     "ClientLogHandler",
     "Context",
@@ -46,20 +48,21 @@ __all__ = [
 
 # Loaded when first named: a server that asks nothing and keeps no tasks starts faster.
 _LATER = {
-    "Answer": "questions",
-    "Call": "middleware",
-    "Choices": "questions",
-    "ClientLogHandler": "loghandler",
-    "Elicit": "questions",
-    "ElicitUrl": "questions",
-    "MemoryStore": "tasks.store",
-    "Next": "middleware",
-    "RateLimit": "middleware",
-    "ResponseLimit": "middleware",
-    "Roots": "questions",
-    "Sample": "questions",
-    "SqliteStore": "tasks.sqlite",
-    "TaskLimits": "tasks.store",
+    "Answer": "server.questions",
+    "Call": "server.middleware",
+    "Choices": "server.questions",
+    "Client": "client.client",
+    "ClientLogHandler": "server.loghandler",
+    "Elicit": "server.questions",
+    "ElicitUrl": "server.questions",
+    "MemoryStore": "server.tasks.store",
+    "Next": "server.middleware",
+    "RateLimit": "server.middleware",
+    "ResponseLimit": "server.middleware",
+    "Roots": "server.questions",
+    "Sample": "server.questions",
+    "SqliteStore": "server.tasks.sqlite",
+    "TaskLimits": "server.tasks.store",
 }
 
 
@@ -68,4 +71,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dovetail' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"dovetail.server.{_LATER[name]}"), name)
+    return getattr(import_module(f"dovetail.{_LATER[name]}"), name)

@@ -11,6 +11,7 @@
     │   └── RemoteProtocolError   the peer broke it; carries the error to answer with
     ├── ConnectionClosed      the other side is gone
     └── TargetError           what a command is to serve cannot be served
+    └── AuthorizationError    no token could be had for a server
 
 Registration mistakes (a duplicate name, a signature without a schema) are
 plain ``ValueError`` and ``TypeError``: they are bugs of the program, found at
@@ -124,6 +125,11 @@ class RemoteProtocolError(ProtocolError):
         self.answers = answers
         super().__init__(str(error))
 
+    @classmethod
+    def text(cls, why: str) -> "RemoteProtocolError":
+        """For a fault that nobody is told about but our own caller."""
+        return cls(McpError(INVALID_REQUEST, data=why))
+
 
 class ConnectionClosed(DovetailError):
     """The connection ended before the answer came."""
@@ -131,3 +137,36 @@ class ConnectionClosed(DovetailError):
 
 class TargetError(DovetailError):
     """What a command names cannot be used; one line says why and what would help."""
+class HttpError(DovetailError):
+    """An HTTP status that is no answer to the request: 401, 404, 500 …"""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        super().__init__(f"HTTP {status}: {text}" if text else f"HTTP {status}")
+
+
+class SessionLost(HttpError):
+    """The server does not know our session any more; a new handshake makes a new one."""
+
+
+class ToolFailed(DovetailError):
+    """A tool's result says that it failed; ``result`` is all of it."""
+
+    def __init__(self, text: str, result: Any) -> None:
+        self.result = result
+        super().__init__(text)
+
+
+class AuthorizationError(DovetailError):
+    """No token could be had for a server, or it would not have been safe to try.
+
+    ``error`` is the code of OAuth if somebody gave one, such as ``access_denied``.
+    """
+
+    def __init__(self, text: str, error: str | None = None) -> None:
+        self.error = error
+        super().__init__(text)
+
+
+class TaskCancelled(DovetailError):
+    """A task that somebody waits for was cancelled, by us or by the server."""

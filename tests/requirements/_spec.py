@@ -60,7 +60,7 @@ X38 | A-E | both | engine | Prompt arguments are checked before the prompt runs,
 X39 | DE | both | ask | A user message with tool results in sampling has nothing else in it.
 X40 | DE | both | ask | Each tool use in sampling gets its own result in the very next user message.
 X41 | E | both | http | Header names are compared without regard to case.
-X42 | B-E | both | auth | Tokens are stored safely and travel over HTTPS or loopback.
+X42 | B-E | both | oauth | Tokens are stored safely and travel over HTTPS or loopback.
 X43 | B-E | both | websocket | A transport that is neither stdio nor HTTP authenticates in the way
     its own protocol recommends.
 X44 | E | both | client | Polling is spread by jitter and slows down on failure.
@@ -265,27 +265,27 @@ C40 | A-E | client | host | The user agrees before data is shown, tools run or m
     application has the user
 C41 | C-E | client | host | The command of a local server is shown in full and approved. // the
     application installs servers
-C42 | C-E | client | auth | Authorization URLs are web URLs and never pass through a shell.
+C42 | C-E | client | oauth | Authorization URLs are web URLs and never pass through a shell.
 = digest §13.3, authorization
-C43 | B-E | client | auth | The token is in its header on each request, never in the URL.
-C44 | B | client | auth | In 2025-03-26 metadata is looked for at the origin, then the default
+C43 | B-E | client | oauth | The token is in its header on each request, never in the URL.
+C44 | B | client | oauth | In 2025-03-26 metadata is looked for at the origin, then the default
     paths.
-C45 | C-E | client | auth | A 401 and the metadata behind it lead to the authorization server.
-C46 | C-E | client | auth | Its own metadata is looked for in the prescribed places, in order.
-C47 | C-E | client | auth | The server meant is named in each authorization and token request.
-C48 | C-E | client | auth | A server gets tokens of its own authorization server only.
-C49 | C-E | client | auth | PKCE always, S256 where possible, nothing where it is not announced.
-C50 | C-E | client | auth | Redirect URIs are the registered ones.
-C51 | DE | client | auth | The scopes of a challenge decide.
-C52 | DE | client | auth | A client metadata document lives at its own client id and names the
+C45 | C-E | client | oauth | A 401 and the metadata behind it lead to the authorization server.
+C46 | C-E | client | oauth | Its own metadata is looked for in the prescribed places, in order.
+C47 | C-E | client | oauth | The server meant is named in each authorization and token request.
+C48 | C-E | client | oauth | A server gets tokens of its own authorization server only.
+C49 | C-E | client | oauth | PKCE always, S256 where possible, nothing where it is not announced.
+C50 | C-E | client | oauth | Redirect URIs are the registered ones.
+C51 | DE | client | oauth | The scopes of a challenge decide.
+C52 | DE | client | oauth | A client metadata document lives at its own client id and names the
     client.
-C53 | E | client | auth | A client id is there before the flow begins.
-C54 | E | client | auth | Metadata of another issuer is refused.
-C55 | E | client | auth | The issuer is noted before the redirect and compared byte by byte after
+C53 | E | client | oauth | A client id is there before the flow begins.
+C54 | E | client | oauth | Metadata of another issuer is refused.
+C55 | E | client | oauth | The issuer is noted before the redirect and compared byte by byte after
     it.
-C56 | E | client | auth | Credentials belong to one issuer and are not carried to another.
-C57 | E | client | auth | Dynamic registration states the application type.
-C58 | E | client | auth | Refresh tokens are kept secret and not taken for granted.
+C56 | E | client | oauth | Credentials belong to one issuer and are not carried to another.
+C57 | E | client | oauth | Dynamic registration states the application type.
+C58 | E | client | oauth | Refresh tokens are kept secret and not taken for granted.
 = digest §13.4
 AS1 | C-E | both | host | OAuth 2.1 for both kinds of client. // duty of the authorization server
 AS2 | C-E | both | host | Discoverable metadata with PKCE methods. // duty of the authorization
@@ -329,7 +329,7 @@ SH-tool-errors | A-E | client | host | Tool errors are shown to the model. // th
     the model
 SH-same-names | A-E | client | host | Tools of the same name from two servers are told apart. // the
     application joins servers
-SH-step-up | E | client | auth | More scopes are added to the old ones, a limited number of times.
+SH-step-up | E | client | oauth | More scopes are added to the old ones, a limited number of times.
 = digest §13.5, both
 SH-identity | E | both | engine | Behaviour does not depend on the peer's name, nor on its being
     given.

@@ -15,12 +15,24 @@ _COMMANDS = {
     "serve": ("dovetail.cli.serve", "serve an MCP server"),
     "check": ("dovetail.cli.check", "hold an MCP server to the protocol"),
     "sources": ("dovetail.cli.sources", "check, sign and compare registries of sources"),
+    "list": ("dovetail.cli.list", "list what a server offers"),
+    "call": ("dovetail.cli.call", "call a tool"),
+    "read": ("dovetail.cli.read", "read a resource"),
+    "prompt": ("dovetail.cli.prompt", "get a prompt"),
+    "complete": ("dovetail.cli.complete", "complete an argument of a prompt or a template"),
+    "listen": ("dovetail.cli.listen", "print what changes at a server"),
+    "proxy": ("dovetail.cli.proxy", "offer another server over stdio, in every revision"),
+    "completion": ("dovetail.cli.completion", "print the completion script of a shell"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    # What follows `--` is the command of a server, and none of our business.
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments, command = arguments[:end], arguments[end + 1 :]
     options = _parser(arguments).parse_args(arguments)
+    options.command = command
     try:
         return int(options.run(options))
     except TargetError as error:

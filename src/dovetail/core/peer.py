@@ -155,6 +155,7 @@ class Peer:
         self._max_batch = max_batch
         self._last_id = 0
         self._seen_modern = False
+        self.silent = False  # nothing of the other side is answered, whatever it is
         self.phase = state.NEW
         self.revision: Revision | None = None
         self.client_info: Implementation | None = None
@@ -168,13 +169,13 @@ class Peer:
         """What ``frame`` means now; None when the protocol says to ignore it."""
         try:
             if type(frame) is Oversize:
-                raise too_long(frame.prefix, frame.limit)
+                raise too_long(frame.prefix, frame.limit, frame.suffix)
             envelope = decode(frame, self._max_depth)  # type: ignore[arg-type]
             if envelope.method is UNSET:
                 return self._response(envelope)
             if envelope.id is UNSET:
                 return self._notification(envelope)
-            return self._request(envelope, len(frame))
+            return self._request(envelope, len(frame))  # type: ignore[arg-type]
         except RemoteProtocolError as error:
             return self._refused(error, frame)
 
@@ -257,16 +258,22 @@ class Peer:
         stateless = self._seen_modern and kind is state.NOTIFICATION
         return Notification(method, envelope.params) if step.take or stateless else None
 
-    def _cancelled(self, raw: Raw | UnsetType) -> Cancelled | None:
+    def _cancelled(self, raw: Raw | UnsetType) -> Cancelled | Response | None:
         """Any phase: it belongs to a request, and 2026-07-28 has no phases. A
-        request that is unknown or already answered is a race, not a fault (X19)."""
+        request that is unknown or already answered is a race, not a fault (X19).
+
+        A server may end a subscription of ours this way instead of answering (14.1)."""
         try:
             params = decode_cancelled(b"{}" if raw is UNSET else raw)
         except BROKEN_JSON:
             return None
         if params.request_id is UNSET:
             return None
-        request = self.in_flight.pop(params.request_id, None)
+        id = params.request_id
+        if self.pending.get(id) == "subscriptions/listen":
+            del self.pending[id]
+            return Response(id, Raw(b"{}"))
+        request = self.in_flight.pop(id, None)
         return Cancelled(request, params.reason or None) if request else None
 
     def _response(self, envelope: Envelope) -> Response | None:
@@ -297,11 +304,14 @@ class Peer:
                 return self._batch(items)
         if error.answers is not None and self.pending.pop(error.answers, None) is not None:
             return Response(error.answers, None, error)  # whoever waits must hear of it
-        if not self._answers_malformed and error.id is None:
-            return None
-        return Reply(self.error(error.id, error.error), error.error.code)
+        return self._answer(error.id, error.error)
 
-    def _batch(self, items: Sequence[bytes]) -> Event:
+    def _answer(self, id: Id | None, error: McpError) -> Reply | None:
+        if self.silent or (not self._answers_malformed and id is None):
+            return None
+        return Reply(self.error(id, error), error.code)
+
+    def _batch(self, items: Sequence[bytes]) -> Event | None:
         """Arrays are received under 2025-03-26 only (decision "batches")."""
         if self.revision is None or not self.revision.batches or not self._batches:
             return self._reply("Batches are not supported in this revision")
@@ -320,8 +330,8 @@ class Peer:
             return self._reply("Requests of 2026-07-28 cannot be batched", event.id)
         return event
 
-    def _reply(self, text: str, id: Id | None = None) -> Reply:
-        return Reply(self.error(id, McpError(INVALID_REQUEST, data=text)), INVALID_REQUEST)
+    def _reply(self, text: str, id: Id | None = None) -> Reply | None:
+        return self._answer(id, McpError(INVALID_REQUEST, data=text))
 
     def _bad_params(self, envelope: Envelope, error: Exception) -> RemoteProtocolError:
         """Refuse params that do not decode, unless the request is refused anyway.
@@ -400,6 +410,15 @@ class Peer:
         self.revision = revision
         self.client_info = client_info
         self.client_capabilities = client_capabilities
+
+    def adopt(self, revision: Revision) -> None:
+        """The client's word for ``agree``: this is what the server speaks.
+
+        In 2026-07-28 a client answers nothing (digest C9).
+        """
+        self.phase = state.READY
+        self.revision = revision
+        self.silent = revision.modern
 
     def resume(
         self,

@@ -26,7 +26,7 @@ from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import Asking, Handler, Home, Tap, error_answer
 from dovetail.wire.framing import Frame, LineFramer
-from dovetail.wire.jsonrpc import ResultFrame, encode, encode_into
+from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
 
 __all__ = ["Connection", "Handler", "Judge", "Reader", "Tap", "Writer", "compact"]
 
@@ -376,13 +376,51 @@ class Connection:
 
     async def request(self, method: str, params: Any = UNSET) -> Raw:
         """Send a request and wait for its answer. McpError if it is an error."""
-        if self.ended.done() or self._input_ended:
-            raise ConnectionClosed("the connection has ended")
-        return await self._asking.ask(method, params, self._tell)
+        id, future = self.start(method, params)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.abandon(id)
+            raise
+        finally:
+            self.forget(id)
 
-    def _tell(self, frame: bytes) -> None:
-        if self._writer is not None:
-            self.send(frame)
+    def start(
+        self, method: str, params: Any = UNSET, headers: dict[str, str] | None = None
+    ) -> tuple[Id, "asyncio.Future[Raw]"]:
+        """Send a request; the future is its answer. Whoever calls this calls ``forget`` too.
+
+        ``headers`` are for transports that have such a thing.
+        """
+        if self.ended.done() or self._input_ended:
+            raise ConnectionClosed(self.end_reason)
+        id, frame, future = self._asking.start(method, params)
+        self.send(frame)
+        return id, future
+
+    @property
+    def end_reason(self) -> str:
+        """Why there will be no more answers; a transport that knows more says so."""
+        return self._asking.reason
+
+    @end_reason.setter
+    def end_reason(self, why: str) -> None:
+        self._asking.reason = why
+
+    @property
+    def held_until(self) -> float:
+        """Until when the transport was busy with something that is no delay of the server:
+        a person who signs in. Deadlines count from there."""
+        return float("-inf")
+
+    def abandon(self, id: Id, reason: str | None = None) -> None:
+        """Tell the other side that nobody waits for the answer any more."""
+        if id in self.peer.pending:
+            why = {} if reason is None else {"reason": reason}
+            self.notify("notifications/cancelled", {"requestId": id, **why})
+
+    def forget(self, id: Id) -> None:
+        self._asking.forget(id)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification, if there is still somebody to read it."""

@@ -128,17 +128,16 @@ class Home:
 class Asking:
     """Our requests to one client, until their answers come."""
 
-    __slots__ = ("_peer", "_waiters")
+    __slots__ = ("_peer", "_waiters", "reason")
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._waiters: dict[Id, asyncio.Future[Raw]] = {}
+        self.reason = "the connection has ended"  # what those are told who wait in vain
 
     async def ask(self, method: str, params: Any, send: Callable[[bytes], None]) -> Raw:
         """Send a request and wait; whoever gives up tells the client so."""
-        id, frame = self._peer.request(method, params)
-        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._waiters[id] = future
+        id, frame, future = self.start(method, params)
         send(frame)
         try:
             return await future
@@ -146,8 +145,18 @@ class Asking:
             send(self._peer.notify("notifications/cancelled", {"requestId": id}))
             raise
         finally:
-            self._peer.forget(id)
-            del self._waiters[id]
+            self.forget(id)
+
+    def start(self, method: str, params: Any) -> "tuple[Id, bytes, asyncio.Future[Raw]]":
+        """A request to be sent, and the future of its answer, until it is forgotten."""
+        id, frame = self._peer.request(method, params)
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._waiters[id] = future
+        return id, frame, future
+
+    def forget(self, id: Id) -> None:
+        self._peer.forget(id)
+        self._waiters.pop(id, None)
 
     def answered(self, event: Response) -> None:
         future = self._waiters.get(event.id)
@@ -162,4 +171,5 @@ class Asking:
         """Nobody will answer any more."""
         for future in self._waiters.values():
             if not future.done():
-                future.set_exception(ConnectionClosed("the connection ended before the answer"))
+                future.set_exception(ConnectionClosed(self.reason))
+                future.exception()  # who cancelled its wait does not look

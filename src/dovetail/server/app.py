@@ -401,6 +401,16 @@ class Server:
         given = {} if self._extensions is UNSET else self._extensions
         self._extensions = checked_extensions({**given, identifier: settings or {}})
 
+    @classmethod
+    def proxy(cls, client: Any, **options: Any) -> "Server":
+        """A server that offers what the server behind ``client`` offers, in every revision.
+
+        The client must not be open: the proxy opens it when it begins to serve.
+        """
+        from dovetail.server.proxy import ProxyServer
+
+        return ProxyServer(client, **options)
+
     def lifespan(self, function: LifespanFunction) -> LifespanFunction:
         """Register an async generator: what it yields is ``ctx.state`` while serving."""
         self._lifespan.add(function)

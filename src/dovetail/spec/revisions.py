@@ -39,6 +39,7 @@ class Revision(Struct, frozen=True, eq=False):
     tasks: bool = False  # tasks as a part of the core
     polling: bool = False  # a stream begins with an event to resume it at (digest 10.3)
     null_error_id: bool = True  # an error without a readable id says "id": null
+    version_header: bool = True  # HTTP requests name the revision (digest C23)
     not_found: int = RESOURCE_NOT_FOUND
 
     def error(self, error: McpError) -> McpError:
@@ -58,8 +59,10 @@ class Revision(Struct, frozen=True, eq=False):
         return f"<Revision {self.id}>"
 
 
-A = Revision("2024-11-05", "A", structured_output=False, progress_message=False)
-B = Revision("2025-03-26", "B", batches=True, structured_output=False)
+A = Revision(
+    "2024-11-05", "A", structured_output=False, progress_message=False, version_header=False
+)
+B = Revision("2025-03-26", "B", batches=True, structured_output=False, version_header=False)
 C = Revision("2025-06-18", "C")
 D = Revision("2025-11-25", "D", tasks=True, polling=True, null_error_id=False)
 E = Revision(

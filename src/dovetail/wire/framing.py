@@ -1,23 +1,39 @@
 """Newline framing: chunks of bytes in, whole frames out, in linear time.
 
 A frame longer than the cap is not buffered. Its beginning is kept so that the
-request it carries can still be answered, the rest is thrown away up to the
-next newline, and the frames after it are served as if nothing had happened.
+request it carries can still be answered, and a little of its end, because some
+write the id of an answer last; the rest is thrown away up to the next
+newline, and the frames after it are served as if nothing had happened.
 """
-
-from typing import NamedTuple
 
 __all__ = ["Frame", "LineFramer", "Oversize"]
 
 # Enough for jsonrpc, id and method, in whichever order they come.
 _KEPT_PREFIX = 1024
+# Enough for `,"jsonrpc":"2.0","id":…}`.
+_KEPT_SUFFIX = 128
 
 
-class Oversize(NamedTuple):
-    """Stands in for a frame over the cap."""
+class Oversize:
+    """Stands in for a frame over the cap. ``suffix`` is only a help to find its id."""
 
-    prefix: bytes
-    limit: int
+    __slots__ = ("limit", "prefix", "suffix")
+
+    def __init__(self, prefix: bytes, limit: int, suffix: bytes = b"") -> None:
+        self.prefix = prefix
+        self.limit = limit
+        self.suffix = suffix
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Oversize):
+            return NotImplemented
+        return (self.prefix, self.limit) == (other.prefix, other.limit)
+
+    def __hash__(self) -> int:
+        return hash((self.prefix, self.limit))
+
+    def __repr__(self) -> str:
+        return f"Oversize({self.prefix!r}, {self.limit})"
 
 
 Frame = bytes | Oversize
@@ -61,14 +77,18 @@ class LineFramer:
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._oversize is not None:
+            self._oversize.suffix = (self._oversize.suffix + part)[-_KEPT_SUFFIX:]
             return
         self._pending.append(part)
         if self._size > self.max_frame:
-            self._oversize = Oversize(b"".join(self._pending)[: self._kept], self.max_frame)
+            self._oversize = self._cut(b"".join(self._pending))
             self._pending.clear()
+
+    def _cut(self, frame: bytes) -> Oversize:
+        return Oversize(frame[: self._kept], self.max_frame, frame[-_KEPT_SUFFIX:])
 
     def _is_over(self, line: bytes) -> bool:
         return len(line) > self.max_frame
 
     def _capped(self, line: bytes) -> Frame:
-        return Oversize(line[: self._kept], self.max_frame) if self._is_over(line) else line
+        return self._cut(line) if self._is_over(line) else line

@@ -110,7 +110,7 @@ def _check_utf8(frame: bytes) -> None:
     try:
         frame.decode()
     except UnicodeDecodeError:
-        raise RemoteProtocolError(McpError(PARSE_ERROR, data="Invalid UTF-8")) from None
+        raise _broken(frame, "Invalid UTF-8") from None
 
 
 # Compiled when first used, as are all patterns here: most connections never need them.
@@ -136,15 +136,21 @@ def explain(frame: bytes) -> RemoteProtocolError:
     try:
         value = msgspec.json.decode(frame)
     except RecursionError:
-        return RemoteProtocolError(McpError(PARSE_ERROR, data="Nesting too deep"))
+        return _broken(frame, "Nesting too deep")
     except BROKEN_JSON:
-        return RemoteProtocolError(McpError(PARSE_ERROR, data="Invalid JSON"))
+        return _broken(frame, "Invalid JSON")
     if not isinstance(value, dict):
         return _invalid("A message must be a JSON object")
     id = value.get("id")
     readable = id if isinstance(id, int | str) and not isinstance(id, bool) else None
     is_answer = "method" not in value and ("result" in value or "error" in value)
     return _invalid(_first_fault(value, readable), readable, is_answer=is_answer)
+
+
+def _broken(frame: bytes, text: str) -> RemoteProtocolError:
+    """No JSON. If it was meant as an answer, whoever waits for it must hear of it."""
+    id, is_answer = _ends(frame[:1024], frame[-128:])
+    return RemoteProtocolError(McpError(PARSE_ERROR, data=text), None, id if is_answer else None)
 
 
 def _invalid(text: str, id: Id | None = None, *, is_answer: bool = False) -> RemoteProtocolError:
@@ -184,10 +190,28 @@ _SCALAR_MEMBER = rb'\s*"((?:[^"\\]++|\\.)*+)"\s*:\s*("(?:[^"\\]++|\\.)*+"|-?\d+(
 _ANSWER_MEMBER = rb'\s*"(?:result|error)"\s*:'
 
 
-def too_long(prefix: bytes, limit: int) -> RemoteProtocolError:
-    """The refusal of a frame that is too long to be read whole, given its beginning."""
-    id, is_answer = _salvage(prefix)
+# Scalar members right before the brace that ends the frame are members of the message
+# itself: the brace closes nothing else.
+_LAST_MEMBERS = (
+    rb'[{}\],]\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("(?:[^"\\]++|\\.)*+"|-?\d+)'
+    rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+)
+_RESULT_FIRST = rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:'
+
+
+def too_long(prefix: bytes, limit: int, suffix: bytes = b"") -> RemoteProtocolError:
+    """The refusal of a frame that is too long to be read whole, given its two ends."""
+    id, is_answer = _ends(prefix, suffix)
     return _invalid(f"Message longer than {limit} bytes", id, is_answer=is_answer)
+
+
+def _ends(prefix: bytes, suffix: bytes) -> tuple[Id | None, bool]:
+    """The id that a frame shows at one of its ends, and whether it is that of an answer."""
+    id, is_answer = _salvage(prefix)
+    if id is None and re.match(_RESULT_FIRST, prefix):
+        last = re.search(_LAST_MEMBERS, suffix)
+        return (None if last is None else _scalar(last[1])), True
+    return id, is_answer
 
 
 def _salvage(prefix: bytes) -> tuple[Id | None, bool]:

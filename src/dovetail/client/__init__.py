@@ -1,0 +1,1 @@
+"""The client: any server, any revision."""
