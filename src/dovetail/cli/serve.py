@@ -1,4 +1,4 @@
-"""Serve an MCP server over stdin and stdout."""
+"""Serve an MCP server: over stdin and stdout, or on an address."""
 
 import argparse
 import logging
@@ -13,6 +13,7 @@ from dovetail.cli.wirelog import WireLog
 from dovetail.runtime.connection import Tap
 from dovetail.server.app import Server
 from dovetail.transport import stdio
+from dovetail.transport.guard import Guard
 
 __all__ = ["add_arguments", "run"]
 
@@ -38,6 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
     parser.add_argument(
         "--wire-log", metavar="FILE", help="append every message, both ways, to FILE as JSONL"
     )
+    parser.add_argument("--ws", metavar="HOST:PORT", help="serve WebSocket there, at /mcp")
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name clients reach this server by, through a proxy perhaps",
+    )
+    parser.add_argument(
+        "--allow-origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="a web origin whose pages may use this server",
+    )
     product = _product(next((word for word in arguments if not word.startswith("-")), ""))
     if product is not None:
         product.add_arguments(parser)
@@ -55,11 +71,36 @@ def run(options: argparse.Namespace) -> int:
         if product is not None and hasattr(product, "run"):
             code: int = product.run(options, tap)
             return code
-        _build_on_stdio(options, product).run(tap=tap)
+        server = _build(options, product)
+        if options.ws is not None:
+            _serve_websocket(server, options, tap)
+        else:
+            server.run(tap=tap)
     return 0
 
 
-def _build_on_stdio(options: argparse.Namespace, product: Any) -> Server:
+def _serve_websocket(server: Server, options: argparse.Namespace, tap: Tap | None) -> None:
+    from dovetail.server.run import run_websocket
+
+    host, port = address(options.ws)
+    guard = Guard.of(host, options.allow_host, options.allow_origin)
+    try:
+        run_websocket(server, host, port, guard, "/mcp", tap)
+    except ModuleNotFoundError as error:
+        raise TargetError(f"--ws needs {error.name}: pip install 'dovetail[ws]'") from None
+    except OSError as error:
+        raise TargetError(f"cannot listen on {options.ws}: {error.strerror}") from None
+
+
+def address(written: str) -> tuple[str, int]:
+    """``HOST:PORT``; an IPv6 host is in brackets."""
+    host, colon, port = written.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise TargetError(f"{written!r} is not HOST:PORT, such as 127.0.0.1:8000")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _build(options: argparse.Namespace, product: Any) -> Server:
     """The server, made while stdin and stdout are out of reach of whatever makes it."""
     stdio.claim()  # before the target is loaded: what it prints must not reach the wire
     stdio.reserve(

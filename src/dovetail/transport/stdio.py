@@ -13,20 +13,19 @@ import signal
 import stat
 import sys
 import threading
-from asyncio.tasks import _unregister_task
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from dovetail.runtime.connection import Connection, Reader, Writer
+from dovetail.transport.ending import SIGNALS, end_tasks, stop_on_signals
 
-__all__ = ["abandon_threads", "claim", "release", "reserve", "serve"]
+__all__ = ["claim", "release", "reserve", "serve"]
 
 log = logging.getLogger("dovetail")
 
 _CHUNK = 65536  # what a Linux pipe holds
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 _used_by: str | None = None
@@ -71,7 +70,7 @@ def claim() -> tuple[int, int]:
 def _forget(*descriptors: int) -> None:
     """In a child by fork: neither our pipe nor our signals are its own."""
     signal.set_wakeup_fd(-1)
-    for number in _SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:
@@ -115,75 +114,17 @@ async def serve(connect: Callable[[], Connection], own_in: int, own_out: int) ->
         loop.remove_reader(own_out)  # the writer takes any input for the end of its peer
     reader = await _open_reader(own_in, connection)
     connection.attach(reader, writer)
-    restore = _stop_on_signals(loop, connection)
+    restore = stop_on_signals(loop, connection.stop, connection.limits.stop_seconds * 3)
     try:
         await connection.ended
     finally:
         await connection.close()
-        await _end_tasks(connection.limits.stop_seconds)
+        await end_tasks(connection.limits.stop_seconds)
         restore()
 
 
 def _same_file(a: int, b: int) -> bool:
     return os.path.samestat(os.fstat(a), os.fstat(b))
-
-
-async def _end_tasks(seconds: float) -> None:
-    """Cancel what user code left running. What refuses to end is abandoned.
-
-    ``asyncio.run`` would wait for it for ever, and the process with it.
-    """
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    if left:
-        _, left = await asyncio.wait(left, timeout=seconds)
-    for task in left:
-        log.warning("abandoned at the end: %r", task)
-        _unregister_task(task)
-
-
-def _stop_on_signals(loop: asyncio.AbstractEventLoop, connection: Connection) -> Callable[[], None]:
-    """The first SIGTERM or SIGINT ends the connection in order, a second one at once.
-
-    Not ``loop.add_signal_handler``: it waits for the loop, and user code may block that.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    def stop(number: int, frame: object) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-        end_process_after(connection.limits.stop_seconds * 3)
-        loop.call_soon_threadsafe(connection.stop)
-
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:
-                signal.signal(number, handler)
-
-    return restore
-
-
-def end_process_after(seconds: float) -> None:
-    """A thread of user code that never returns must not outlive what it was started for."""
-    watchdog = threading.Timer(seconds, os._exit, [0])
-    watchdog.daemon = True
-    watchdog.start()
-
-
-def abandon_threads(seconds: float) -> None:
-    """Threads that would keep the process alive after the last answer have so long to end."""
-    mine = (threading.main_thread(), threading.current_thread())
-    left = [t for t in threading.enumerate() if not t.daemon and t not in mine]
-    for thread in left:
-        thread.join(0.1)  # an idle pool ends as soon as its loop is closed
-    left = [thread for thread in left if thread.is_alive()]
-    if left:
-        log.warning("threads still running at the end: %s", ", ".join(t.name for t in left))
-        end_process_after(seconds)
 
 
 # -- reading ---------------------------------------------------------------------------
