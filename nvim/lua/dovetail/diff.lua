@@ -4,6 +4,7 @@
 -- a hunk copies it into the base, rejecting it copies the base into the proposal, so what differs
 -- is what is still to be decided. Every diff is settled once.
 local config = require("dovetail.config")
+local editor = require("dovetail.editor")
 
 local api = vim.api
 local M = {}
@@ -78,6 +79,17 @@ local function fire(name, diff)
   })
 end
 
+-- After a diff: to the next one that waits, else back to where the user was.
+local function go_on(back)
+  local _, waiting = next(diffs)
+  if waiting and api.nvim_win_is_valid(waiting.win) then
+    waiting.came_from = back
+    api.nvim_set_current_win(waiting.win)
+  elseif back and api.nvim_win_is_valid(back) then
+    api.nvim_set_current_win(back)
+  end
+end
+
 local function close_view(diff)
   pcall(api.nvim_del_augroup_by_id, diff.group)
   local back = diff.came_from
@@ -88,8 +100,8 @@ local function close_view(diff)
     end
     local number = api.nvim_tabpage_get_number(diff.tab)
     pcall(vim.cmd.tabclose, { args = { tostring(number) }, bang = true, mods = { silent = true } })
-    if was_here and back and api.nvim_win_is_valid(back) then
-      api.nvim_set_current_win(back)
+    if was_here then
+      go_on(back)
     end
   end
   for _, buf in ipairs({ diff.base_buf, diff.buf }) do
@@ -277,6 +289,7 @@ local function ask_reason(diff)
   vim.ui.input({ prompt = "Why not? " }, function(reason)
     if reason then
       settle(diff, "rejected", reason ~= "" and reason or nil)
+      require("dovetail.terminal").type(reason)
     end
   end)
 end
@@ -360,7 +373,7 @@ end
 local function open_tab(diff)
   diff.came_from = api.nvim_get_current_win()
   local mode = vim.fn.mode()
-  local busy = mode:match("^[iRc]") ~= nil
+  local busy = mode:match("^[iRc]") ~= nil or M.current() ~= nil
   if mode:match("^[vV\22]") then
     vim.cmd.normal({ "\27", bang = true })
   end
@@ -370,8 +383,25 @@ local function open_tab(diff)
   return busy, empty
 end
 
--- options: id, channel, path, tab_name, old, new, language
+-- Why a diff of these files may not be shown, or nil.
+local function refusal(paths)
+  for _, path in ipairs(paths) do
+    local buf = editor.buffer_of(path)
+    if config.is_sensitive(path) or (buf and editor.is_private(buf)) then
+      return "the file is marked sensitive: " .. path
+    end
+    if buf and vim.bo[buf].modified then
+      return "file has unsaved changes (save or discard them first): " .. path
+    end
+  end
+end
+
+-- options: id, channel, path, old_path, tab_name, old, new
 function M.open(options)
+  local problem = refusal({ options.path, options.old_path })
+  if problem then
+    return nil, problem
+  end
   local diff = {
     id = options.id,
     channel = options.channel,
@@ -390,8 +420,8 @@ function M.open(options)
   vim.bo[diff.buf].buftype = "acwrite"
   vim.bo[diff.buf].modified = false
   diff.tick = api.nvim_buf_get_changedtick(diff.buf)
-  diffs[diff.id] = diff
   local busy, empty = open_tab(diff)
+  diffs[diff.id] = diff
   if diff.style == "inline" then
     show_inline(diff)
   else

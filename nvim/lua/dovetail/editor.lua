@@ -22,6 +22,17 @@ function M.is_file(buf)
   return name ~= "" and not name:find("^%a[%w+.-]+://") and not M.is_private(buf)
 end
 
+-- The buffer of a path, whatever it is.
+function M.buffer_of(path)
+  local real = vim.uv.fs_realpath(path)
+  for _, buf in ipairs(api.nvim_list_bufs()) do
+    local name = api.nvim_buf_get_name(buf)
+    if name ~= "" and (name == path or name == real) then
+      return buf
+    end
+  end
+end
+
 -- The buffer of a path or of a number, only if it is one that may be shown.
 function M.find(place)
   if type(place) == "number" then
@@ -29,13 +40,8 @@ function M.find(place)
     local shown = ok and (M.is_file(place) or api.nvim_buf_get_name(place) == "")
     return shown and not M.is_private(place) and place or nil
   end
-  local real = vim.uv.fs_realpath(place)
-  for _, buf in ipairs(api.nvim_list_bufs()) do
-    local name = api.nvim_buf_get_name(buf)
-    if name ~= "" and (name == place or name == real) and M.is_file(buf) then
-      return buf
-    end
-  end
+  local buf = M.buffer_of(place)
+  return buf and M.is_file(buf) and buf or nil
 end
 
 local function loaded(place)
@@ -329,10 +335,10 @@ local function wanted_range(buf, a)
     end
     return { from, to }, message
   end
-  if a.startLine then
+  if a.startLine > 0 then
     local count = api.nvim_buf_line_count(buf)
     local first = math.max(1, math.min(a.startLine, count))
-    local last = math.max(first, math.min(a.endLine or first, count))
+    local last = math.max(first, math.min(a.endLine, count))
     local to = { last, math.max(0, #text.line(buf, last) - 1) }
     return { { first, 0 }, to }, ("Opened file and selected lines %d to %d"):format(first, last)
   end

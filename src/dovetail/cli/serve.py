@@ -22,7 +22,9 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 # Servers that come with the package. The module of each has `add_arguments(parser)` for its own
 # options and `build(options) -> Server`, whose mistakes are a `TargetError`; one that needs stdin
 # and stdout for something else has `run(options, tap) -> exit code` too.
-PRODUCTS: dict[str, str] = {}
+PRODUCTS: dict[str, str] = {
+    "neovim": "dovetail.servers.neovim",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:

@@ -53,6 +53,7 @@ class Tool(Handle, Generic[P, R]):
         self._call = function.call
         self.timeout = timeout
         self.task = task
+        self.listed = True  # False hides it from tools/list; those who know it may call it
         self.start = self._starter()
         self._text_only = is_text_only(function.fn)
         self._returns_content = _returns_content(function.fn)
@@ -65,7 +66,7 @@ class Tool(Handle, Generic[P, R]):
     def copied(self, prefix: str, host: Any) -> "Tool[P, R]":
         """The same tool under another name, for the server it is mounted on."""
         host.supports_tasks(self.task)
-        return Tool(
+        copy = Tool[P, R](
             self.function,
             msgspec.structs.replace(self.definition, name=prefix + self.name),
             self.arguments,
@@ -74,6 +75,8 @@ class Tool(Handle, Generic[P, R]):
             timeout=self.timeout,
             task=self.task,
         )
+        copy.listed = self.listed
+        return copy
 
     def described(self, revision: Revision) -> types.Tool:
         """The definition with the output schema this revision can hold (digest 8.14)."""

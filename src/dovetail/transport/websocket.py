@@ -88,6 +88,7 @@ class Listener:
         path: str | None,
         max_frame: int,
         limits: SocketLimits,
+        subprotocol_needed: bool,
     ) -> None:
         self.connect = connect
         self.judge = judge
@@ -95,6 +96,7 @@ class Listener:
         self.path = path
         self.max_frame = max_frame
         self.limits = limits
+        self.subprotocol_needed = subprotocol_needed
         self.strangers: set[_Client] = set()  # not upgraded yet
         self.clients: set[_Client] = set()
         self._server: asyncio.Server | None = None
@@ -126,15 +128,18 @@ async def listen(
     path: str | None = None,
     max_frame: int = 4 * 1024 * 1024,
     limits: SocketLimits | None = None,
+    subprotocol_needed: bool = True,
 ) -> Listener:
     """Listen on ``host`` and ``port`` (0: any free one).
 
     ``judge`` sees each upgrade request and returns a ``Refusal``, the name of
     the client's principal, or None for a client without one; ``connect`` gets
-    that name and makes the engine's side.
+    that name and makes the engine's side. Without ``subprotocol_needed`` a client
+    that offers no subprotocol at all is taken too.
     """
     guard = guard or Guard.of(host)
-    listener = Listener(connect, judge, guard, path, max_frame, limits or SocketLimits())
+    limits = limits or SocketLimits()
+    listener = Listener(connect, judge, guard, path, max_frame, limits, subprotocol_needed)
     await listener.start(host, port)
     return listener
 
@@ -264,7 +269,8 @@ class _Client(asyncio.Protocol):
         if reason is not None:
             return Refusal(403, reason)
         offered = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
-        if SUBPROTOCOL not in (name.strip() for name in offered.split(",")):
+        names = [name.strip() for name in offered.split(",")]
+        if SUBPROTOCOL not in names and (offered or self._listener.subprotocol_needed):
             return Refusal(400, f"Offer the WebSocket subprotocol {SUBPROTOCOL!r}")
         return None
 
