@@ -14,6 +14,7 @@ M.defaults = {
   log_events = false, -- send log_event notifications
   single_client = false, -- a new client closes the one before it
   folders = {}, -- more workspace folders
+  tools = {}, -- tools of your own for other agents
   throttle_ms = 20, -- at most one selection per so many milliseconds
   diff = {
     style = "side", -- "side" by side, or "inline"
@@ -52,11 +53,12 @@ local function check_keys(given, known, where)
     if known[key] == nil then
       error(("dovetail: unknown setting %s%s"):format(where, key), 0)
     end
-    if type(known[key]) == "table" and not vim.islist(known[key]) and type(value) == "table" then
-      check_keys(value, known[key], where .. key .. ".")
-    elseif key ~= "cmd" and type(known[key]) ~= type(value) then
+    if key ~= "cmd" and type(known[key]) ~= type(value) then
       local text = "dovetail: setting %s%s must be a %s, not a %s"
       error(text:format(where, key, type(known[key]), type(value)), 0)
+    end
+    if type(known[key]) == "table" and next(known[key]) and not vim.islist(known[key]) then
+      check_keys(value, known[key], where .. key .. ".")
     end
   end
 end

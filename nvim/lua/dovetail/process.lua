@@ -229,6 +229,8 @@ function M.mcp_config()
     local o = config.options
     local arguments = vim.list_slice(o.cmd, 2)
     vim.list_extend(arguments, { "serve", "neovim" })
+    vim.list_extend(arguments, o.write and { "--write" } or {})
+    vim.list_extend(arguments, o.exec and { "--exec" } or {})
     server = { type = "stdio", command = o.cmd[1], args = arguments }
   end
   local path = vim.fs.joinpath(vim.fn.stdpath("run"), ("dovetail-%d.json"):format(vim.fn.getpid()))

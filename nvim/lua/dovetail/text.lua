@@ -21,10 +21,15 @@ function M.units(line, col, encoding)
   return ok and (encoding == "utf-32" and utf32 or utf16) or col
 end
 
--- The byte offset (0-based) of a column that counts characters from 1.
-function M.byte_of_character(line, column)
-  local byte = vim.fn.byteidx(line, column - 1)
-  return byte < 0 and #line or byte
+-- The byte offset (0-based) of a column that counts UTF-16 units from 1.
+function M.byte_of(line, column)
+  local ok, byte
+  if modern then
+    ok, byte = pcall(vim.str_byteindex, line, "utf-16", column - 1, false)
+  else
+    ok, byte = pcall(vim.str_byteindex, line, column - 1, true)
+  end
+  return ok and byte or #line
 end
 
 function M.line(buf, number)

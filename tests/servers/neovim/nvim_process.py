@@ -56,7 +56,7 @@ class Nvim:
         ours, theirs = socket.socketpair()
         words = [str(NVIM), "--embed", "-u", "NONE", "-i", "NONE", "--cmd", "set shortmess+=I"]
         words += ["--cmd", f"set rtp^={PLUGIN}", "--cmd", "filetype plugin on", *files]
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs yet
             words, cwd=self.work, env=self.environment(), stdin=theirs, stdout=theirs
         )
         theirs.close()

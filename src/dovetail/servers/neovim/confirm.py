@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
@@ -15,20 +14,18 @@ __all__ = ["Confirm"]
 # Somebody who has left the desk must not keep a request for ever.
 PATIENCE = 120.0
 
-_open: "WeakKeyDictionary[Editor, dict[int, asyncio.Future[bool]]]" = WeakKeyDictionary()
-_numbers = itertools.count(1)
-
 
 class Confirm:
     """Asks before something is run, and runs it only after a yes."""
 
     def __init__(self, editor: Editor) -> None:
         self._editor = editor
-        self._waiting = _open.setdefault(editor, {})
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._numbers = itertools.count(1)
         editor.on("answer", self._answered)
 
     async def allowed(self, title: str, text: str) -> bool:
-        number = next(_numbers)
+        number = next(self._numbers)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         editor = self._editor

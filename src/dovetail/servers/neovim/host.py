@@ -12,10 +12,9 @@ from dovetail import Server
 from dovetail.runtime.connection import Connection, Tap
 from dovetail.servers.neovim import lockfile
 from dovetail.servers.neovim.announce import Announcer
-from dovetail.servers.neovim.diffs import Diffs
 from dovetail.servers.neovim.editor import Editor, EditorError
+from dovetail.servers.neovim.finder import Workplace
 from dovetail.servers.neovim.ide import LIMITS, ide_server
-from dovetail.servers.neovim.model import Model
 from dovetail.servers.neovim.rpc import LinkClosed, text_of, value_of
 from dovetail.transport import ending, stdio
 from dovetail.transport.websocket import Listener, Refusal, SocketLimits, Upgrade, listen
@@ -76,8 +75,9 @@ class Host:
 
     def __init__(self, editor: Editor, tap: Tap | None = None) -> None:
         self.editor = editor
-        self.model = Model(editor)
-        self.diffs = Diffs(editor)
+        self.place = Workplace(editor)
+        self.model = self.place.model
+        self.diffs = self.place.diffs
         self._tap = tap
         self._token = ""
         self._listener: Listener | None = None
@@ -90,7 +90,7 @@ class Host:
         settings = await self.editor.ask("process", "hello", self.editor.channel)
         self._token = settings["token"]
         await self.model.start()
-        self.server: Server = ide_server(self.editor, self.model, self.diffs)
+        self.server: Server = ide_server(self.editor, self.model, self.diffs, self.place.confirm)
         self.announcer = Announcer(self.server, self.model)
         self.announcer.on_mention_dropped = self._mention_dropped
         self.editor.on("mention", self._mention)
@@ -181,7 +181,7 @@ class Host:
                 await self._watch()
 
     async def _watch(self) -> None:
-        await self.model.listen({"ide": True} if self._clients else None)
+        await self.place.listen("ide", {"ide": True} if self._clients else None)
 
     # -- the lock file ---------------------------------------------------------------------
 

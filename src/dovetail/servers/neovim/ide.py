@@ -17,8 +17,8 @@ from dovetail.content import CallToolResult, TextContent
 from dovetail.servers.neovim.confirm import Confirm
 from dovetail.servers.neovim.diffs import Diffs, write_file
 from dovetail.servers.neovim.editor import Blocked, Editor, EditorError, Refused
-from dovetail.servers.neovim.model import Known, Model
-from dovetail.servers.neovim.places import inside, path_of, raw_uri, uri_of
+from dovetail.servers.neovim.model import Model
+from dovetail.servers.neovim.places import inside, is_file, path_of, raw_uri, uri_of
 
 __all__ = ["LIMITS", "NAME", "ide_server"]
 
@@ -64,7 +64,7 @@ class _Tools(Struct):
                 raise McpError(EDITOR_FAILED, what, f"{path} is outside the workspace folders")
 
 
-def ide_server(editor: Editor, model: Model, diffs: Diffs) -> Server:
+def ide_server(editor: Editor, model: Model, diffs: Diffs, confirm: Confirm) -> Server:
     server = Server(
         NAME,
         version=dovetail.__version__,
@@ -78,7 +78,7 @@ def ide_server(editor: Editor, model: Model, diffs: Diffs) -> Server:
     _add_diffs(server, tools)
     _add_state(server, tools)
     if model.settings.get("execute_code"):
-        _add_code(server, Confirm(editor))
+        _add_code(server, confirm)
     return server
 
 
@@ -113,7 +113,7 @@ def _add_files(server: Server, tools: _Tools) -> None:
         """
         what = "File operation error"
         await tools.check_place(what, filePath)
-        if not await asyncio.to_thread(_is_file, filePath):
+        if not is_file(filePath):
             raise McpError(EDITOR_FAILED, what, f"File not found: {filePath}")
         arguments = {
             "filePath": filePath,
@@ -162,12 +162,6 @@ def _add_files(server: Server, tools: _Tools) -> None:
             return _json({"success": False, "message": f"Document not open: {filePath}"})
         done = {"saved": True, "message": "Document saved successfully"}
         return _json({"success": True, "filePath": filePath, **done})
-
-
-def _is_file(path: str) -> bool:
-    from os.path import isfile
-
-    return isfile(path)
 
 
 async def _ask(asking: Any, *but: type[EditorError]) -> Any:
@@ -265,24 +259,13 @@ def _add_state(server: Server, tools: _Tools) -> None:
         """Get the editors that are open."""
         tabs = await _ask(model.editors())
         selection = await _ask(model.selection())
-        shapes = [tab.wire() for tab in tabs.value]
-        for tab, shape in zip(tabs.value, shapes, strict=True):
-            if tab.active and selection.value is not None and tab.buffer == selection.value.buffer:
-                now = selection.value
-                shape |= {"lineCount": now.lines, "isDirty": now.dirty}
-                shape["selection"] = {**now.range(), "isReversed": now.reversed}
-        return _json({"tabs": shapes}, tabs.meta or selection.meta)
+        return _texts(tabs.value.json(selection.value), meta=tabs.meta or selection.meta)
 
     @server.tool
     async def getWorkspaceFolders() -> CallToolResult:
         """Get the workspace folders that are open."""
         known = await _ask(model.folders())
-        shapes = [
-            {"name": path.rpartition("/")[2], "uri": uri_of(path), "path": path}
-            for path in known.value
-        ]
-        root = known.value[0] if known.value else None
-        return _json({"success": True, "folders": shapes, "rootPath": root}, known.meta)
+        return _json(_folders(known.value), known.meta)
 
     @server.tool
     async def getDiagnostics(uri: str = "") -> CallToolResult:
@@ -291,14 +274,25 @@ def _add_state(server: Server, tools: _Tools) -> None:
         Args:
             uri: URI of the file; without it, diagnostics of all files
         """
-        known: Known[dict[str, bytes]] = await _ask(model.diagnostics())
-        if not uri:
-            rows = [_row(raw_uri(path), items) for path, items in known.value.items()]
-        else:
-            written, resolved = path_of(uri)
-            items = known.value.get(written) or known.value.get(resolved) or b"[]"
-            rows = [_row(uri, items)]
-        return _texts("[" + ",".join(rows) + "]", meta=known.meta)
+        known = await _ask(model.diagnostics())
+        return _texts(_diagnostics(known.value, uri), meta=known.meta)
+
+
+def _folders(paths: list[str]) -> dict[str, Any]:
+    folders = [
+        {"name": path.rpartition("/")[2], "uri": uri_of(path), "path": path} for path in paths
+    ]
+    return {"success": True, "folders": folders, "rootPath": paths[0] if paths else None}
+
+
+def _diagnostics(known: dict[str, bytes], uri: str) -> str:
+    """Of all files, or of one: then the client gets back the URI it wrote."""
+    if not uri:
+        rows = [_row(raw_uri(path), items) for path, items in known.items()]
+    else:
+        written, resolved = path_of(uri)
+        rows = [_row(uri, known.get(written) or known.get(resolved) or b"[]")]
+    return "[" + ",".join(rows) + "]"
 
 
 def _row(uri: str, items: bytes) -> str:

@@ -65,8 +65,7 @@ def remove_stale() -> None:
     for path in directory().glob("*.lock"):
         content = _read(path)
         pid = content.get("pid")
-        ours = content.get("ideName") == IDE_NAME and isinstance(pid, int)
-        if ours and pid > 0 and not _is_alive(pid):
+        if content.get("ideName") == IDE_NAME and isinstance(pid, int) and not _is_alive(pid):
             path.unlink(missing_ok=True)
 
 
@@ -80,7 +79,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        os.kill(max(pid, 1), 0)
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):

@@ -17,7 +17,7 @@ from dovetail.servers.neovim.editor import Blocked, Editor, decode_json
 from dovetail.servers.neovim.places import uri_of
 from dovetail.servers.neovim.rpc import text_of
 
-__all__ = ["STALE_KEY", "Known", "Model", "Selection", "Tab"]
+__all__ = ["STALE_KEY", "Known", "Model", "Selection", "Tab", "Tabs"]
 
 T = TypeVar("T")
 
@@ -79,6 +79,29 @@ class Tab(NamedTuple):
         }
 
 
+class Tabs:
+    """The open editors. Each is encoded once: there may be hundreds, and one changes at a time."""
+
+    def __init__(self, tabs: list[Tab]) -> None:
+        self.tabs = tabs
+        self._encoded = [_encoded(tab.wire()) for tab in tabs]
+
+    def json(self, selection: Selection | None) -> str:
+        """All of them, the active one as the selection shows it."""
+        rows = self._encoded
+        for index, tab in enumerate(self.tabs):
+            if tab.active and selection is not None and tab.buffer == selection.buffer:
+                now = {"lineCount": selection.lines, "isDirty": selection.dirty}
+                place = {**selection.range(), "isReversed": selection.reversed}
+                shown = _encoded({**tab.wire(), **now, "selection": place})
+                rows = [*rows[:index], shown, *rows[index + 1 :]]
+        return '{"tabs":[' + ",".join(rows) + "]}"
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 class _Item(Struct):
     message: str
     severity: int
@@ -124,13 +147,14 @@ class Part(Generic[T]):
     def __init__(self, value: T, read: Callable[[], Awaitable[T]]) -> None:
         self.value = value
         self.fresh = False
+        self.watched = False  # whether we would hear of a change; if not, nothing stays fresh
         self._read = read
         self._reading: asyncio.Task[T] | None = None
         self._age = 0  # how often it has become old
 
     def set(self, value: T) -> None:
         self.value = value
-        self.fresh = True
+        self.fresh = self.watched
 
     def expire(self) -> None:
         self.fresh = False
@@ -150,7 +174,7 @@ class Part(Generic[T]):
         age = self._age
         value = await self._read()
         self.value = value
-        self.fresh = age == self._age
+        self.fresh = self.watched and age == self._age
         return value
 
 
@@ -162,7 +186,7 @@ class Model:
         self.latest: Selection | None = None
         self.settings: dict[str, bool] = {}
         self._selection = Part[Selection | None](None, self._read_selection)
-        self._editors = Part[list[Tab]]([], self._read_editors)
+        self._editors = Part[Tabs](Tabs([]), self._read_editors)
         self._folders = Part[list[str]]([], self._read_folders)
         self._diagnostics = Part[dict[str, bytes]]({}, self._read_diagnostics)
         self._old_buffers: set[int] | None = None  # whose diagnostics changed; None: any
@@ -184,17 +208,24 @@ class Model:
         self.settings = decode_json(bytes(raw["settings"]), dict[str, bool])
         self.editor.pid = decode_json(bytes(raw["pid"]), int)
         self._selection.value = self._note(_selection(bytes(raw["selection"])))
-        self._editors.value = decode_json(bytes(raw["editors"]), list[Tab])
+        self._editors.value = Tabs(decode_json(bytes(raw["editors"]), list[Tab]))
         self._folders.value = decode_json(bytes(raw["folders"]), list[str])
         self._take_diagnostics(decode_json(bytes(raw["diagnostics"]), _Rows))
 
     async def listen(self, wants: dict[str, bool] | None) -> None:
-        """Be told of changes, or no more. What is fresh is only known while listening."""
+        """Be told of changes, or no more."""
         await self.editor.ask("watch", "listen", self.editor.channel, wants)
-        if wants is None:
-            for part in (self._selection, self._editors, self._folders, self._diagnostics):
+        parts: list[Part[Any]] = [
+            self._selection,
+            self._editors,
+            self._folders,
+            self._diagnostics,
+        ]
+        for part in parts:
+            if part.watched != (wants is not None):
+                part.watched = wants is not None
                 part.expire()
-            self._old_buffers = None
+                self._old_buffers = None
 
     # -- selection -----------------------------------------------------------------------
 
@@ -211,7 +242,7 @@ class Model:
         return selection
 
     def _fresh(self) -> None:
-        self._selection.fresh = True
+        self._selection.set(self._selection.value)
 
     def _selected(self, raw: Raw) -> None:
         selection = self._note(_selection(text_of(raw)))
@@ -222,13 +253,13 @@ class Model:
 
     # -- editors and folders ---------------------------------------------------------------
 
-    async def editors(self) -> Known[list[Tab]]:
+    async def editors(self) -> Known[Tabs]:
         if time.monotonic() - self._editors_read > EDITORS_SECONDS:
             self._editors.expire()
         return await self._editors.get()
 
-    async def _read_editors(self) -> list[Tab]:
-        tabs: list[Tab] = await self.editor.read("editor", "editors", kind=list[Tab])
+    async def _read_editors(self) -> Tabs:
+        tabs = Tabs(await self.editor.read("editor", "editors", kind=list[Tab]))
         self._editors_read = time.monotonic()
         return tabs
 
@@ -292,5 +323,3 @@ class Model:
 def _selection(data: bytes) -> Selection | None:
     selection: Selection | None = decode_json(data, Selection | None)
     return selection
-
-

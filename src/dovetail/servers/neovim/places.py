@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
-__all__ = ["inside", "path_of", "raw_uri", "read_regular", "uri_of"]
+__all__ = ["absolute", "inside", "is_file", "path_of", "raw_uri", "read_regular", "uri_of"]
 
 
 def uri_of(path: str) -> str:
@@ -22,6 +22,14 @@ def path_of(uri: str) -> tuple[str, str]:
     """The path of a URI as it is written, and with its escapes resolved."""
     path = uri.removeprefix("file://")
     return path, unquote(path)
+
+
+def absolute(path: str, directory: str) -> str:
+    return os.path.normpath(os.path.join(directory, path))
+
+
+def is_file(path: str) -> bool:
+    return os.path.isfile(path)
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:

@@ -123,7 +123,7 @@ class Framer:
 def text_of(raw: Raw) -> bytes:
     """The bytes of a MessagePack string, UTF-8 or not."""
     data = bytes(raw)
-    header, form, extra, _ = _SHAPES[data[0]]
+    header = _SHAPES[data[0]][0]
     if not (0xA0 <= data[0] < 0xC0 or data[0] in (0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)):
         raise NvimError("Neovim answered with something else than text")
     return data[header:]
