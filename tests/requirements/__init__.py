@@ -11,7 +11,7 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
         may go on in an indented line.    // a remark, mostly why it is not ours or not ours yet
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
-recommendations that others rely on; ``R000 R001 R002 INV`` the three requirement documents; ``D``
+recommendations that others rely on; ``R000 R001 R002 R003 INV`` the requirement documents; ``D``
 decisions between them; ``E`` malformed input; ``F`` features of the engine.
 """
 

@@ -1,7 +1,7 @@
 -- Tells the servers what has changed. On the typing path: one flag, one timer.
 --
--- The first change says at once that what the server knows is old ("stale"); the timer then sends
--- what is true now. Nothing is registered while nobody listens.
+-- The first change since the server looked says at once that what it knows is old; the timer then
+-- sends what is true now. Nothing is registered while nobody listens.
 local config = require("dovetail.config")
 local editor = require("dovetail.editor")
 
@@ -11,8 +11,9 @@ local M = {}
 local listeners = {} -- channel -> what it wants beyond the ordinary: {buffers = true}
 local group
 local timer
-local armed, moved = false, false
-local pending = {} -- event and argument -> {event, argument, again}
+local armed = false
+local moved, told = false, false -- the timer has work; the servers know that they know nothing
+local pending = {} -- event and argument -> {event, argument, told}
 local last_selection
 
 local function tell(event, ...)
@@ -28,13 +29,11 @@ local function flush()
   armed = false
   local marked = pending
   pending = {}
-  for _, mark in pairs(marked) do
-    if mark.again then
-      tell(mark.event, mark.argument)
-    end
+  for _, mark in pairs(marked) do -- once more: the event may have come before the change
+    tell(mark.event, mark.argument)
   end
   if moved then
-    moved = false
+    moved, told = false, false
     local ok, selection = pcall(editor.selection)
     local json = vim.json.encode(ok and selection or vim.NIL)
     if json == last_selection then
@@ -56,23 +55,33 @@ local function arm()
 end
 
 local function on_move()
-  if not moved then
-    moved = true
+  if not told then
+    told, moved = true, true
     tell("stale")
     arm()
   end
 end
 
--- Once now, and once more after a moment: the event may come before the change.
 local function mark(event, argument)
   local key = argument and (event .. argument) or event
-  if pending[key] then
-    pending[key].again = true
-    return
+  if not (pending[key] and pending[key].told) then
+    pending[key] = { event = event, argument = argument, told = true }
+    tell(event, argument)
+    arm()
   end
-  pending[key] = { event = event, argument = argument, again = true }
-  tell(event, argument)
-  arm()
+end
+
+-- A server looks: it must be told of the next change again.
+function M.read(what, ...)
+  if what == "selection" then
+    told = false
+  end
+  for _, each in pairs(pending) do
+    if each.event == what then
+      each.told = false
+    end
+  end
+  return editor[what](...)
 end
 
 local function on_text(event)
@@ -87,9 +96,7 @@ end
 
 local function on_visual_end()
   pcall(editor.keep)
-  if not moved then
-    tell("stale")
-  end
+  on_move()
   moved = true
   flush()
 end
@@ -99,17 +106,11 @@ end
 local MAX_WATCHED = 256 -- directories; past that a file is read again when it is shown
 local watched, watched_count = {}, 0
 
-local function reload_in(directory)
-  if not watched[directory] then
-    return
-  end
-  watched[directory].waiting = false
-  if api.nvim_get_mode().blocking then
-    return
-  end
+-- Read files again that have changed: those of a directory, or all.
+local function reload(directory)
   for _, buf in ipairs(api.nvim_list_bufs()) do
     local path = api.nvim_buf_get_name(buf)
-    if api.nvim_buf_is_loaded(buf) and vim.fs.dirname(path) == directory then
+    if api.nvim_buf_is_loaded(buf) and (not directory or vim.fs.dirname(path) == directory) then
       editor.reload(path)
     end
   end
@@ -127,7 +128,8 @@ local function watch_directory(path)
       entry.waiting = true
       vim.schedule(function()
         vim.defer_fn(function()
-          reload_in(directory)
+          entry.waiting = false
+          reload(directory)
         end, 50)
       end)
     end
@@ -186,6 +188,7 @@ local function start()
   for _, buf in ipairs(api.nvim_list_bufs()) do
     watch_buffer(buf)
   end
+  reload()
 end
 
 local function stop()
@@ -193,7 +196,7 @@ local function stop()
     api.nvim_del_augroup_by_id(group)
     group = nil
     timer:stop()
-    armed, moved, pending = false, false, {}
+    armed, moved, told, pending = false, false, false, {}
     unwatch()
   end
 end

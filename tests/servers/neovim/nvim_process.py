@@ -136,6 +136,20 @@ class Nvim:
         await asyncio.sleep(0)
 
 
+def content(path: str) -> str:
+    """What a file holds, newlines untouched."""
+    return Path(path).read_bytes().decode()
+
+
+async def messages(nvim: Nvim) -> str:
+    found: str = (await nvim.call("nvim_exec2", "messages", {"output": True}))["output"]
+    return found
+
+
+async def diff_shown(nvim: Nvim, count: int = 1) -> None:
+    await nvim.until(f"#require('dovetail.diff').list() == {count}")
+
+
 class Screen:
     """The grid that Neovim draws, for tests that look at it and pages that show it."""
 

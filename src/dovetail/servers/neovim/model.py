@@ -234,7 +234,7 @@ class Model:
 
     async def _read_selection(self) -> Selection | None:
         kind = Selection | None
-        return self._note(await self.editor.read("editor", "selection", kind=kind))
+        return self._note(await self.editor.read("watch", "read", "selection", kind=kind))
 
     def _note(self, selection: Selection | None) -> Selection | None:
         if selection is not None:
@@ -259,7 +259,7 @@ class Model:
         return await self._editors.get()
 
     async def _read_editors(self) -> Tabs:
-        tabs = Tabs(await self.editor.read("editor", "editors", kind=list[Tab]))
+        tabs = Tabs(await self.editor.read("watch", "read", "editors", kind=list[Tab]))
         self._editors_read = time.monotonic()
         return tabs
 
@@ -271,7 +271,7 @@ class Model:
         return self._folders.value
 
     async def _read_folders(self) -> list[str]:
-        folders: list[str] = await self.editor.read("editor", "folders", kind=list[str])
+        folders: list[str] = await self.editor.read("watch", "read", "folders", kind=list[str])
         return folders
 
     def _folders_changed(self) -> None:
@@ -290,7 +290,8 @@ class Model:
         wanted = None if old is None else sorted(old)
         try:
             self._take_diagnostics(
-                await self.editor.read("editor", "diagnostics", wanted, kind=_Rows), wanted is None
+                await self.editor.read("watch", "read", "diagnostics", wanted, kind=_Rows),
+                wanted is None,
             )
         except BaseException:  # whatever it was, they are still to be read
             self._old_buffers = None
