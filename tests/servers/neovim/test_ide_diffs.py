@@ -1,4 +1,4 @@
-"""openDiff: what the user sees, every way it can end, and that the text comes back byte for byte."""
+"""openDiff: what the user sees, every way it can end, and the text that comes back."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +43,7 @@ class Diffs:
         self._editor = editor
         self._open: dict[int, _Diff] = {}
         self._numbers = itertools.count(1)
+        self.on_end: list[Callable[[str, bool], None]] = []  # path, and whether it was accepted
         editor.on("diff", self._decided)
 
     def __len__(self) -> int:
@@ -72,6 +74,13 @@ class Diffs:
         finally:
             if self._open.pop(diff.id, None) is not None:
                 self._hide(diff)
+            self._tell(diff)
+
+    def _tell(self, diff: _Diff) -> None:
+        ended = diff.ended
+        whole = ended.done() and not ended.cancelled() and ended.exception() is None
+        for listener in self.on_end:
+            listener(diff.path, whole and ended.result().text is not None)
 
     def close(self, owner: Any, name: str | None = None) -> list[str]:
         """Reject the diffs of an owner, all or those of a name; the paths they were for."""

@@ -93,6 +93,7 @@ class Host:
         self.server: Server = ide_server(self.editor, self.model, self.diffs, self.place.confirm)
         self.announcer = Announcer(self.server, self.model)
         self.announcer.on_mention_dropped = self._mention_dropped
+        self.diffs.on_end.append(self._diff_ended)
         self.editor.on("mention", self._mention)
         self.model.on_folders.append(self._folders_changed)
         self._listener = await self._listen(settings["port"] or 0)
@@ -207,6 +208,10 @@ class Host:
     def _mention(self, path: Any, first: Any, last: Any) -> None:
         place = text_of(path).decode(errors="replace")
         self.announcer.mention(place, value_of(first), value_of(last))
+
+    def _diff_ended(self, path: str, accepted: bool) -> None:
+        name = "diff_accepted" if accepted else "diff_rejected"
+        self.announcer.log_event(name, {"path": path})
 
     def _mention_dropped(self) -> None:
         self._spawn(self.editor.ask("process", "mention_dropped"))
