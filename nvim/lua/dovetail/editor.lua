@@ -245,29 +245,55 @@ end
 
 -- -- files ----------------------------------------------------------------------------------
 
--- A file of the agent's choosing must not set options here, nor stop us with a question
--- because of a swap file: another editor has it, so here it is read-only.
-local function load(path)
-  local group = api.nvim_create_augroup("dovetail_load", { clear = true })
-  local swap = api.nvim_create_autocmd("SwapExists", {
-    group = group,
-    callback = function()
-      vim.v.swapchoice = "o"
-    end,
-  })
-  local modeline = vim.go.modeline
-  vim.go.modeline = false
-  local buf = fn.bufadd(path)
-  local fresh = not api.nvim_buf_is_loaded(buf)
-  if fresh then
-    vim.bo[buf].modeline = false
+-- Where the swap file of a path would be in one entry of 'directory', without its extension.
+local function swap_base(directory, path)
+  if directory:sub(-2) == "//" then
+    return directory:sub(1, -2) .. path:gsub("/", "%%")
   end
+  if directory == "." or directory:sub(1, 2) == "./" then
+    local folder = vim.fs.dirname(path) .. directory:sub(2)
+    return vim.fs.joinpath(folder, "." .. vim.fs.basename(path))
+  end
+  return vim.fs.joinpath(directory, vim.fs.basename(path))
+end
+
+-- Whether another editor has a file open, or crashed with it.
+local function has_swap(path)
+  path = vim.uv.fs_realpath(path) or path
+  for directory in vim.gsplit(vim.o.directory, ",", { plain = true }) do
+    local base = swap_base(fn.expand(directory), path)
+    for letter in ("ponml"):gmatch(".") do
+      local file = base .. ".sw" .. letter
+      if vim.uv.fs_stat(file) then
+        local info = fn.swapinfo(file)
+        if info.error or vim.fs.normalize(info.fname) == vim.fs.normalize(path) then
+          return true
+        end
+      end
+    end
+  end
+  return false
+end
+
+-- A file of the agent's choosing must not set options here (modelines), nor stop us with a
+-- question because of a swap file: if another editor has it, it is read-only here.
+local function load(path)
+  local buf = fn.bufadd(path)
+  if api.nvim_buf_is_loaded(buf) then
+    return buf
+  end
+  local modeline, taken = vim.go.modeline, has_swap(path)
+  vim.go.modeline = false
+  vim.bo[buf].modeline = false
+  vim.bo[buf].swapfile = false
   local ok, problem = pcall(fn.bufload, buf)
   vim.go.modeline = modeline
-  api.nvim_del_autocmd(swap)
   if not ok then
+    pcall(api.nvim_buf_delete, buf, { force = true })
     return nil, tostring(problem)
   end
+  vim.bo[buf].readonly = vim.bo[buf].readonly or taken
+  vim.bo[buf].swapfile = not taken and vim.go.swapfile
   vim.bo[buf].buflisted = true
   return buf
 end

@@ -49,11 +49,14 @@ end
 function M.mention(path, first, last)
   local process = require("dovetail.process")
   path = vim.fs.normalize(vim.fn.fnamemodify(path or vim.api.nvim_buf_get_name(0), ":p"))
-  if path == "" or require("dovetail.config").is_sensitive(path) then
+  path = #path > 1 and path:gsub("/$", "") or path
+  local editor = require("dovetail.editor")
+  local buf = editor.buffer_of(path)
+  local private = require("dovetail.config").is_sensitive(path) or (buf and editor.is_private(buf))
+  if path == "" or private then
     process.say("there is no file to mention here", "WarningMsg")
     return
   end
-  path = #path > 1 and path:gsub("/$", "") or path
   local from = first and first - 1 or vim.NIL
   local to = (last or first) and (last or first) - 1 or vim.NIL
   if not process.notify("mention", path, from, to) then

@@ -10,7 +10,7 @@ The binding is written down in ``docs/protocol/websocket.md``.
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec import Struct
@@ -144,6 +144,11 @@ async def listen(
     return listener
 
 
+def _select(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Ours if it is offered; `_refuse` has seen to it that it is where it must be."""
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+
 class _Client(asyncio.Protocol):
     """One socket: first a handshake, then the reader and writer of a ``Connection``."""
 
@@ -151,7 +156,10 @@ class _Client(asyncio.Protocol):
         self._listener = listener
         self._limits = listener.limits
         self._protocol = ServerProtocol(
-            subprotocols=[SUBPROTOCOL], max_size=listener.max_frame, logger=_silent
+            subprotocols=[SUBPROTOCOL],
+            select_subprotocol=_select,
+            max_size=listener.max_frame,
+            logger=_silent,
         )
         self._loop = asyncio.get_running_loop()
         self._request: asyncio.Future[Request] = self._loop.create_future()

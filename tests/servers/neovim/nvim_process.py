@@ -250,8 +250,12 @@ class Ide:
         message = {"jsonrpc": "2.0", "id": id, "method": method}
         if params is not None:
             message["params"] = params
-        task = asyncio.create_task(self.send(json.dumps(message)))
-        task.add_done_callback(lambda t: t.exception())
+
+        def sent(task: asyncio.Task[None]) -> None:
+            if task.exception() is not None and not future.done():
+                future.set_exception(ConnectionError("closed"))
+
+        asyncio.create_task(self.send(json.dumps(message))).add_done_callback(sent)
         return id, future
 
     async def answer(self, method: str, params: Any = None) -> dict[str, Any]:
@@ -308,7 +312,8 @@ class Ide:
                 await self._news.wait()
 
     async def close(self) -> None:
-        await self.socket.close()
+        with contextlib.suppress(AttributeError):  # the library's, when the socket is gone
+            await self.socket.close()
         await self._reader
 
 
