@@ -20,15 +20,15 @@ command("ClaudeCodeStatus", function()
   else
     process.say("not running" .. (status.last_words and (": " .. status.last_words) or ""))
   end
-end, { desc = "Say whether the server runs, and for whom" })
+end, { bar = true, desc = "Say whether the server runs, and for whom" })
 
 command("ClaudeCodeStop", function()
   require("dovetail").stop()
-end, { desc = "Stop the server" })
+end, { bar = true, desc = "Stop the server" })
 
 command("ClaudeCodeRestart", function()
   require("dovetail").restart()
-end, { desc = "Start the server anew, on the same port" })
+end, { bar = true, desc = "Start the server anew, on the same port" })
 
 command("ClaudeAtMention", function(given)
   local path = given.args ~= "" and given.args or nil
@@ -41,11 +41,11 @@ end, { nargs = "?", range = true, complete = "file", desc = "Mention a file or l
 
 command("ClaudeCodeLog", function()
   vim.cmd.split({ args = { vim.fn.fnameescape(require("dovetail.process").log_path()) } })
-end, { desc = "Show the log" })
+end, { bar = true, desc = "Show the log" })
 
 command("ClaudeCodeAccept", function()
   require("dovetail").accept()
-end, { desc = "Accept the diff of this tab page" })
+end, { bar = true, desc = "Accept the diff of this tab page" })
 
 command("ClaudeCodeReject", function(given)
   require("dovetail").reject(given.args ~= "" and given.args or nil)

@@ -117,7 +117,7 @@ local function on_exit(job, code)
   end
   local channel = state.channel or job
   state.job, state.channel, state.clients = nil, nil, 0
-  pcall(require("dovetail.watch").listen, channel, nil)
+  pcall(require("dovetail.watch").forget, channel)
   pcall(require("dovetail.diff").close_channel, channel)
   pcall(require("dovetail.confirm").close_all)
   fire("ClaudeCodeServerStopped", { code = code })
@@ -196,13 +196,14 @@ function M.restart()
 end
 
 function M.status()
+  local known, pid = pcall(vim.fn.jobpid, state.job or -1)
   return {
     running = state.job ~= nil and state.channel ~= nil,
     port = state.port,
     http_port = state.http_port,
     clients = state.clients,
     lock = state.lock,
-    pid = state.job and vim.fn.jobpid(state.job) or nil,
+    pid = known and pid or nil,
     last_words = state.last_words,
   }
 end

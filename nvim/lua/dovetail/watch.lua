@@ -179,9 +179,6 @@ local function start()
   on("DiagnosticChanged", function(event)
     mark("diagnostics", event.buf)
   end)
-  on({ "DirChanged", "LspAttach", "LspDetach" }, function()
-    mark("folders")
-  end)
   on({ "BufReadPost", "BufWritePost" }, function(event)
     watch_buffer(event.buf)
   end)
@@ -210,6 +207,24 @@ function M.listen(channel, wants)
     start()
   end
   return vim.NIL
+end
+
+-- The lock file names the folders, so this is told even while there is no client. A language
+-- server has its folders only after it was attached.
+function M.follow_folders(channel)
+  api.nvim_create_autocmd({ "DirChanged", "LspAttach", "LspDetach" }, {
+    group = api.nvim_create_augroup("dovetail_folders_" .. channel, { clear = true }),
+    callback = vim.schedule_wrap(function()
+      pcall(vim.rpcnotify, channel, "folders")
+    end),
+  })
+  return vim.NIL
+end
+
+-- A server is gone.
+function M.forget(channel)
+  M.listen(channel, nil)
+  pcall(api.nvim_del_augroup_by_name, "dovetail_folders_" .. channel)
 end
 
 function M.is_watching()

@@ -89,6 +89,7 @@ class Host:
     async def start(self) -> None:
         settings = await self.editor.ask("process", "hello", self.editor.channel)
         self._token = settings["token"]
+        await self.model.follow_folders()
         await self.model.start()
         self.server: Server = ide_server(self.editor, self.model, self.diffs, self.place.confirm)
         self.announcer = Announcer(self.server, self.model)

@@ -215,17 +215,17 @@ class Model:
     async def listen(self, wants: dict[str, bool] | None) -> None:
         """Be told of changes, or no more."""
         await self.editor.ask("watch", "listen", self.editor.channel, wants)
-        parts: list[Part[Any]] = [
-            self._selection,
-            self._editors,
-            self._folders,
-            self._diagnostics,
-        ]
+        parts: list[Part[Any]] = [self._selection, self._editors, self._diagnostics]
         for part in parts:
             if part.watched != (wants is not None):
                 part.watched = wants is not None
                 part.expire()
                 self._old_buffers = None
+
+    async def follow_folders(self) -> None:
+        """Be told of folders for good."""
+        await self.editor.ask("watch", "follow_folders", self.editor.channel)
+        self._folders.watched = True
 
     # -- selection -----------------------------------------------------------------------
 
