@@ -227,10 +227,10 @@ def test_the_lock_follows_the_folders(tmp_path: Path) -> None:
         async with editor(tmp_path) as nvim:
             other = tmp_path / "other"
             other.mkdir()
+            await nvim.call("nvim_command", f"cd {other}")
+            while nvim.lock()[1]["workspaceFolders"] != [str(other)]:  # noqa: ASYNC110 - a file
+                await asyncio.sleep(0.01)
             async with nvim.client() as client:
-                await nvim.call("nvim_command", f"cd {other}")
-                while nvim.lock()[1]["workspaceFolders"] != [str(other)]:
-                    await asyncio.sleep(0.01)
                 assert (await client.json("getWorkspaceFolders"))["rootPath"] == str(other)
 
     run(main())

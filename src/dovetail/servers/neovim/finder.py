@@ -123,4 +123,4 @@ def _closeness(here: str, folder: str) -> int:
     """How many parts of the path both share, if one lies in the other; else 0."""
     real = os.path.realpath(folder)
     common = os.path.commonpath([here, real])
-    return common.count("/") + (common != "/") if common in (here, real) else 0
+    return len(common.strip("/").split("/")) if common != "/" and common in (here, real) else 0
