@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from _manifest import check_items
+from redis_server import RedisServer
 
 # How fast a shared machine makes examples says nothing about us; what CI finds, it finds again.
 settings.register_profile(
@@ -42,3 +44,20 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, Any, Any]:
     return no_skip((yield))
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """One for a test that maltreats it."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()

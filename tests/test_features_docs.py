@@ -221,6 +221,22 @@ async def tasks(module: Any) -> None:
         assert text(found["result"]) == "3 pages"
 
 
+@drives("Questions before a task")
+async def before_task(module: Any) -> None:
+    declared = {"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}}
+    async with connect(module.server, E, capabilities=declared) as client:
+        call = {"name": "erase", "arguments": {"path": "x"}}
+        asked = await client.request("tools/call", call)
+        assert asked["resultType"] == "input_required"
+        answers = {"inputResponses": {"sure": accept(sure=True)}}
+        state = {"requestState": asked["requestState"]}
+        found = await client.request("tools/call", {**call, **answers, **state})
+        assert found["resultType"] == "task"
+        while found["status"] == "working":
+            found = await client.request("tasks/get", {"taskId": found["taskId"]})
+        assert text(found["result"]) == "erased x"
+
+
 @drives("Tasks that survive a restart")
 async def task_store(module: Any) -> None:
     async with connect(module.server, D) as client:

@@ -2,7 +2,8 @@
 
     DovetailError
     ├── McpError              an error answer: code, message, data
-    │   └── ResourceNotFound      there is nothing at this URI
+    │   ├── ResourceNotFound      there is nothing at this URI
+    │   └── Unavailable           what the request needs cannot be reached now
     ├── ToolError             a tool failed; its text is shown to the model
     │   └── ClientError           a question to the client failed, or cannot be asked
     ├── ProtocolError
@@ -71,6 +72,14 @@ class ResourceNotFound(McpError):
 
     def __init__(self, uri: str) -> None:
         super().__init__(RESOURCE_NOT_FOUND, data={"uri": uri})
+
+
+class Unavailable(McpError):
+    """What the request needs cannot be reached now; over HTTP that is 503 with Retry-After."""
+
+    def __init__(self, text: str, retry_after: int = 1) -> None:
+        super().__init__(INTERNAL_ERROR, data=text)
+        self.retry_after = retry_after
 
 
 class ToolError(DovetailError):

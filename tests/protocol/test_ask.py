@@ -154,8 +154,8 @@ def played(
 def assert_idle(client: TestClient) -> None:
     connection = client.connection
     assert not connection.busy
-    assert not connection._waiters
-    assert not connection._background
+    assert not connection._asking._waiters
+    assert not connection._home.background
     assert not connection.peer.in_flight
     assert not connection.peer.pending
 
@@ -1338,7 +1338,7 @@ def test_a_callback_for_changed_roots(revision: str) -> None:
             assert question["method"] == ROOTS
             client._send({"id": question["id"], "result": {"roots": [{"uri": "file:///n"}]}})
             await until(lambda: seen)
-            await until(lambda: not client.connection._background)
+            await until(lambda: not client.connection._home.background)
             assert seen == [["file:///n"]]
             assert_idle(client)
 
@@ -1364,7 +1364,7 @@ def test_a_callback_that_fails_is_only_logged(end: str, caplog: pytest.LogCaptur
                 client._send({"id": question["id"], "error": error})
             elif end == "closed":
                 client.connection.end_of_input()
-            await until(lambda: not client.connection._background)
+            await until(lambda: not client.connection._home.background)
             assert_idle(client)
             if end != "closed":
                 await client.request("ping")
@@ -1514,7 +1514,7 @@ def test_cancelling_a_question_that_is_a_task(
                 error = {"code": 1, "message": "m"}
                 both = {"jsonrpc": "2.0", "id": cancelled["id"], "result": done, "error": error}
                 client.send(msgspec.json.encode(both))
-            await until(lambda: not client.connection._background)
+            await until(lambda: not client.connection._home.background)
             assert_idle(client)
 
     run(main())

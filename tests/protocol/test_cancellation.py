@@ -110,8 +110,8 @@ class Probe:
             await until(lambda: not client.connection.busy)
             assert not client.connection.peer.in_flight
             assert not client.connection.peer.pending
-            assert not client.connection._waiters
-            assert not client.connection._background
+            assert not client.connection._asking._waiters
+            assert not client.connection._home.background
             assert text(await client.call("echo", {"text": "next"})) == "next"
 
 

@@ -184,9 +184,9 @@ def leftovers(connection: Connection) -> dict[str, int]:
         "timers": sum(not handle.cancelled() for handle in loop._scheduled),
         "in flight": len(connection.peer.in_flight),
         "pending": len(connection.peer.pending),
-        "waiters": len(connection._waiters),
+        "waiters": len(connection._asking._waiters),
         "running": len(connection._tasks),
-        "background": len(connection._background),
+        "background": len(connection._home.background),
         "queue": len(connection._queue),
         "queued bytes": connection._queued_bytes,
         "output": len(connection._out),
@@ -328,7 +328,7 @@ def test_the_next_request_is_served_while_a_question_is_open(revision: str) -> N
                 assert (await client.call("plain"))["content"][0]["text"] == "0"
             client._send({"id": question["id"], "result": {"action": "cancel"}})
             assert (await future)["result"]["content"][0]["text"] == "cancel"
-            assert not client.connection._waiters
+            assert not client.connection._asking._waiters
 
     run(main())
 

@@ -1077,7 +1077,7 @@ def test_requests_of_our_own() -> None:
         with pytest.raises(McpError) as caught:
             await second
         assert (caught.value.code, caught.value.message, caught.value.data) == (-5, "no", [1])
-        assert not lab.connection._waiters
+        assert not lab.connection._asking._waiters
         assert not lab.connection.peer.pending
         await lab.close()
 
@@ -1116,7 +1116,7 @@ def test_giving_up_a_request_of_our_own() -> None:
         assert told["method"] == "notifications/cancelled"
         assert told["params"] == {"requestId": sent["id"]}
         assert await lab.line.say(frame(id=sent["id"], result={}), PING) == [PONG]
-        assert not lab.connection._waiters
+        assert not lab.connection._asking._waiters
         await lab.close()
 
     run(main())

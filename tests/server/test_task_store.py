@@ -1,4 +1,4 @@
-"""The task record, its machine, and the two stores behind one interface.
+"""The task record, its machine, and the three stores behind one interface.
 
 No `verifies` marks yet: the comments say which requirements a test shows.
 """
@@ -44,6 +44,7 @@ from dovetail.server.tasks import (
     transition,
 )
 from dovetail.server.tasks.record import check_step
+from dovetail.server.tasks.redis import RedisStore
 from dovetail.server.tasks.sqlite import SqliteStore
 from dovetail.server.tasks.store import RESERVE
 from dovetail.spec.types import TaskStatus
@@ -64,7 +65,7 @@ CARRIED: dict[TaskStatus, dict[str, Any]] = {
     "cancelled": {},
 }
 
-Kind = Literal["memory", "sqlite"]
+Kind = Literal["memory", "sqlite", "redis"]
 
 
 class FakeClock:
@@ -98,7 +99,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     return request.param  # type: ignore[no-any-return]
 
@@ -107,10 +108,13 @@ Make = Callable[..., TaskStore]
 
 
 @pytest.fixture
-def make(kind: Kind, clock: FakeClock, tmp_path: Path) -> Make:
+def make(kind: Kind, clock: FakeClock, tmp_path: Path, request: pytest.FixtureRequest) -> Make:
     def build(**limits: Any) -> TaskStore:
         if kind == "memory":
             return MemoryStore(TaskLimits(**limits), clock)
+        if kind == "redis":
+            url, namespace = request.getfixturevalue("redis_url"), tmp_path.name
+            return RedisStore(url, TaskLimits(**limits), clock, namespace=namespace)
         return QuickSqliteStore(tmp_path / "tasks.db", TaskLimits(**limits), clock)
 
     return build
@@ -310,7 +314,7 @@ def test_limits_that_make_no_sense(limits: dict[str, Any]) -> None:
         TaskLimits(**limits)
 
 
-# Both stores.
+# Every store.
 
 
 # shows: S90, S99
@@ -1283,8 +1287,11 @@ class StoresAgree(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.path = self.folder / f"{next(self.counter)}.db"
         self.model = MemoryStore(MACHINE_LIMITS, self.clock)
-        self.store = QuickSqliteStore(self.path, MACHINE_LIMITS, self.clock)
+        self.store = self.open_store()
         self.ids: list[str] = []
+
+    def open_store(self) -> TaskStore:
+        return QuickSqliteStore(self.path, MACHINE_LIMITS, self.clock)
 
     def teardown(self) -> None:
         self.runner.run(self.store.close())
@@ -1337,7 +1344,7 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(with_recover=st.booleans())
     def reopen(self, with_recover: bool) -> None:
         self.runner.run(self.store.close())
-        self.store = QuickSqliteStore(self.path, MACHINE_LIMITS, self.clock)
+        self.store = self.open_store()
         reason = "The process that ran this task has ended"
         error = json.dumps(
             {"code": -32603, "message": "Internal error", "data": reason}, separators=(",", ":")
@@ -1359,8 +1366,18 @@ class StoresAgree(RuleBasedStateMachine):
                 self.both(lambda store, p=principal: store.page(p, None, 9))
 
 
-def test_the_stores_agree(tmp_path: Path) -> None:
-    machine = type("Machine", (StoresAgree,), {"folder": tmp_path})
+class RedisAgrees(StoresAgree):
+    """The same, except what becomes of a dead owner: that takes a lease (tests/nodes)."""
+
+    url: str
+    reopen = None
+
+    def open_store(self) -> TaskStore:
+        namespace = f"{self.folder.name} {self.path.name}"
+        return RedisStore(self.url, MACHINE_LIMITS, self.clock, namespace=namespace)
+
+
+def agree(machine: type[RuleBasedStateMachine]) -> None:
     case = machine.TestCase
     case.settings = settings(
         max_examples=40,
@@ -1369,4 +1386,12 @@ def test_the_stores_agree(tmp_path: Path) -> None:
         suppress_health_check=list(HealthCheck),
     )
     case().runTest()
+
+
+def test_the_stores_agree(tmp_path: Path) -> None:
+    agree(type("Machine", (StoresAgree,), {"folder": tmp_path}))
     assert any(tmp_path.iterdir())
+
+
+def test_redis_agrees(tmp_path: Path, redis_url: str) -> None:
+    agree(type("Machine", (RedisAgrees,), {"folder": tmp_path, "url": redis_url}))

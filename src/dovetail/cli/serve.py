@@ -8,14 +8,15 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from dovetail.cli.target import TargetError, load
+from dovetail.cli import http
+from dovetail.cli.target import TargetError, address, load
 from dovetail.cli.wirelog import WireLog
 from dovetail.runtime.connection import Tap
 from dovetail.server.app import Server
 from dovetail.transport import stdio
 from dovetail.transport.guard import Guard
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "build", "product", "run"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -56,9 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
         default=[],
         help="a web origin whose pages may use this server",
     )
-    product = _product(next((word for word in arguments if not word.startswith("-")), ""))
-    if product is not None:
-        product.add_arguments(parser)
+    http.add_arguments(parser)
+    named = product(next((word for word in arguments if not word.startswith("-")), ""))
+    if named is not None:
+        named.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,11 +71,13 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         tap = _tap(options, stack)
-        product = _product(options.target)
-        if product is not None and hasattr(product, "run"):
-            code: int = product.run(options, tap)
+        named = product(options.target)
+        if options.http is not None:
+            return http.run(options, tap)
+        if named is not None and hasattr(named, "run"):
+            code: int = named.run(options, tap)
             return code
-        server = _build(options, product)
+        server = build(options)
         if options.ws is not None:
             _serve_websocket(server, options, tap)
         else:
@@ -94,27 +98,21 @@ def _serve_websocket(server: Server, options: argparse.Namespace, tap: Tap | Non
         raise TargetError(f"cannot listen on {options.ws}: {error.strerror}") from None
 
 
-def address(written: str) -> tuple[str, int]:
-    """``HOST:PORT``; an IPv6 host is in brackets."""
-    host, colon, port = written.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise TargetError(f"{written!r} is not HOST:PORT, such as 127.0.0.1:8000")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _build(options: argparse.Namespace, product: Any) -> Server:
+def build(options: argparse.Namespace) -> Server:
     """The server, made while stdin and stdout are out of reach of whatever makes it."""
     stdio.claim()  # before the target is loaded: what it prints must not reach the wire
     stdio.reserve(
         f"{options.target} runs its server while it is loaded: "
         'put server.run() under `if __name__ == "__main__":`'
     )
-    server: Server = load(options.target) if product is None else product.build(options)
+    named = product(options.target)
+    server: Server = load(options.target) if named is None else named.build(options)
     stdio.release()
     return server
 
 
-def _product(target: str) -> Any:
+def product(target: str) -> Any:
+    """The module of a server that comes with the package; None for any other target."""
     return import_module(PRODUCTS[target]) if target in PRODUCTS else None
 
 

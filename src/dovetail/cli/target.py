@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.server.app import Server
 
-__all__ = ["TargetError", "load"]
+__all__ = ["TargetError", "address", "load"]
 
 _DEFAULT_NAME = "server"
 
@@ -61,3 +61,11 @@ def _load_module(place: str) -> Any:
         if error.name is None or not (place + ".").startswith(error.name + "."):
             raise  # something the module itself needs
         raise TargetError(f"there is no module {place!r}") from None
+
+
+def address(written: str) -> tuple[str, int]:
+    """``HOST:PORT``; an IPv6 host is in brackets."""
+    host, colon, port = written.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise TargetError(f"{written!r} is not HOST:PORT, such as 127.0.0.1:8000")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -56,6 +56,11 @@ __all__ = [
     "Reply",
     "Request",
     "Response",
+    "bad_envelope",
+    "check_request",
+    "names_envelope",
+    "params_error",
+    "unknown_method",
 ]
 
 Table = Mapping[str, Any]
@@ -104,6 +109,7 @@ class Reply(Struct, frozen=True):
     """An error answer to something that cannot be served, ready to be sent."""
 
     frame: bytes
+    code: int = 0
 
 
 class Batch(Struct, frozen=True):
@@ -172,18 +178,29 @@ class Peer:
         except RemoteProtocolError as error:
             return self._refused(error, frame)
 
+    def accept(self, envelope: Envelope, params: Any, size: int) -> Request | Reply:
+        """A request whose params were decoded already, to find out whom it is for."""
+        try:
+            return self._accept(envelope, params, size)
+        except RemoteProtocolError as error:
+            return Reply(self.error(error.id, error.error), error.error.code)
+
     def _request(self, envelope: Envelope, size: int) -> Request:
-        id: Any = envelope.id  # set, as `method` is: else it would not be a request
         method: Any = envelope.method
         raw = envelope.params
-        if id is None or envelope.result is not UNSET or envelope.error is not UNSET:
-            raise _bad_request(envelope)
-        if id in self.in_flight:
-            raise _invalid(f"Request id {id!r} is already in use", id)
+        check_request(envelope)
         try:
             params = decode_params[method](b"{}" if raw is UNSET else raw)
         except BROKEN_JSON as error:
             raise self._bad_params(envelope, error) from None
+        return self._accept(envelope, params, size)
+
+    def _accept(self, envelope: Envelope, params: Any, size: int) -> Request:
+        id: Any = envelope.id
+        method: Any = envelope.method
+        raw = envelope.params
+        if id in self.in_flight:
+            raise _invalid(f"Request id {id!r} is already in use", id)
         meta = params.meta
         if meta is not UNSET and self._is_modern(meta):
             revision = MODERN
@@ -203,11 +220,11 @@ class Peer:
 
     def _modern_handler(self, method: str, id: Id, meta: RequestMeta) -> Any:
         if meta.protocol_version != MODERN.id or meta.client_capabilities is UNSET:
-            raise _bad_envelope(meta, id)
+            raise bad_envelope(meta, id)
         self._seen_modern = True
         handler = self._modern.get(method)  # type: ignore[union-attr]
         if handler is None:
-            raise _unknown_method(method, id)
+            raise unknown_method(method, id)
         return handler
 
     def _handshake_handler(self, method: str, id: Id) -> Any:
@@ -224,8 +241,8 @@ class Peer:
     def _unknown_in_handshake(self, method: str, id: Id) -> RemoteProtocolError:
         """Help those who speak 2026-07-28 but forgot its envelope (S5)."""
         if self.revision is None and self._modern is not None and method in self._modern:
-            return _bad_envelope(RequestMeta(), id)
-        return _unknown_method(method, id)
+            return bad_envelope(RequestMeta(), id)
+        return unknown_method(method, id)
 
     def _notification(self, envelope: Envelope) -> Event | None:
         method: Any = envelope.method
@@ -282,7 +299,7 @@ class Peer:
             return Response(error.answers, None, error)  # whoever waits must hear of it
         if not self._answers_malformed and error.id is None:
             return None
-        return Reply(self.error(error.id, error.error))
+        return Reply(self.error(error.id, error.error), error.error.code)
 
     def _batch(self, items: Sequence[bytes]) -> Event:
         """Arrays are received under 2025-03-26 only (decision "batches")."""
@@ -304,7 +321,7 @@ class Peer:
         return event
 
     def _reply(self, text: str, id: Id | None = None) -> Reply:
-        return Reply(self.error(id, McpError(INVALID_REQUEST, data=text)))
+        return Reply(self.error(id, McpError(INVALID_REQUEST, data=text)), INVALID_REQUEST)
 
     def _bad_params(self, envelope: Envelope, error: Exception) -> RemoteProtocolError:
         """Refuse params that do not decode, unless the request is refused anyway.
@@ -315,11 +332,11 @@ class Peer:
         id: Any = envelope.id
         method: Any = envelope.method
         raw = envelope.params
-        fault = RemoteProtocolError(_params_error(raw, error), id)
+        fault = RemoteProtocolError(params_error(raw, error), id)
         try:
             meta = UNSET if raw is UNSET else decode_meta(raw).meta
         except BROKEN_JSON:
-            if self._modern is not None and _names_envelope(raw):  # type: ignore[arg-type]
+            if self._modern is not None and names_envelope(raw):  # type: ignore[arg-type]
                 return fault  # a wrong type in the envelope comes first (digest 8.6)
             meta = UNSET
         try:
@@ -384,6 +401,18 @@ class Peer:
         self.client_info = client_info
         self.client_capabilities = client_capabilities
 
+    def resume(
+        self,
+        revision: Revision,
+        client_info: Implementation | None = None,
+        client_capabilities: ClientCapabilities | None = None,
+    ) -> None:
+        """The handshake was elsewhere, or there is none: go on as if it were done."""
+        self.phase = state.READY
+        self.revision = revision
+        self.client_info = client_info
+        self.client_capabilities = client_capabilities
+
     def close(self) -> list[Id]:
         """No more messages; the ids of our requests that nobody will answer."""
         self.phase = state.CLOSED
@@ -397,6 +426,11 @@ def _invalid(text: str, id: Id | None = None) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(INVALID_REQUEST, data=text), id)
 
 
+def check_request(envelope: Envelope) -> None:
+    if envelope.id is None or envelope.result is not UNSET or envelope.error is not UNSET:
+        raise _bad_request(envelope)
+
+
 def _bad_request(envelope: Envelope) -> RemoteProtocolError:
     if envelope.id is None:
         return _invalid("Field 'id' must be a string or an integer")
@@ -407,12 +441,12 @@ def _readable(envelope: Envelope) -> Id | None:
     return None if isinstance(envelope.id, UnsetType) else envelope.id
 
 
-def _unknown_method(method: str, id: Id) -> RemoteProtocolError:
+def unknown_method(method: str, id: Id) -> RemoteProtocolError:
     error = McpError(METHOD_NOT_FOUND, data=f"Method '{method}' is not supported")
     return RemoteProtocolError(error, id)
 
 
-def _bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
+def bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
     """Digest 8.6: a missing key (-32602) comes before an unsupported version (-32022)."""
     for key, value in (
         (PROTOCOL_VERSION_KEY, meta.protocol_version),
@@ -425,7 +459,7 @@ def _bad_envelope(meta: RequestMeta, id: Id) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(UNSUPPORTED_VERSION, data=data), id)
 
 
-def _names_envelope(raw: Raw) -> bool:
+def names_envelope(raw: Raw) -> bool:
     """Whether broken params were meant as a request of 2026-07-28."""
     try:
         meta = msgspec.json.decode(raw)["_meta"]
@@ -434,7 +468,7 @@ def _names_envelope(raw: Raw) -> bool:
         return False
 
 
-def _params_error(raw: Raw | UnsetType, error: Exception) -> McpError:
+def params_error(raw: Raw | UnsetType, error: Exception) -> McpError:
     if raw is not UNSET and not bytes(raw).lstrip().startswith(b"{"):
         return McpError(INVALID_PARAMS, data="params must be an object")
     if isinstance(error, msgspec.ValidationError):

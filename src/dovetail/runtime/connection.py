@@ -13,27 +13,27 @@ served; only when even those pile up does reading stop.
 import asyncio
 import logging
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Batch, Cancelled, Event, Notification, Peer, Reply, Request, Response
 from dovetail.errors import INTERNAL_ERROR, ConnectionClosed, McpError
 from dovetail.runtime.limits import Limits
+from dovetail.runtime.link import Asking, Handler, Home, Tap, error_answer
 from dovetail.wire.framing import Frame, LineFramer
-from dovetail.wire.jsonrpc import Id, ResultFrame, encode, encode_into
+from dovetail.wire.jsonrpc import ResultFrame, encode, encode_into
 
-__all__ = ["Connection", "Handler", "Reader", "Tap", "Writer"]
+__all__ = ["Connection", "Handler", "Judge", "Reader", "Tap", "Writer", "compact"]
 
 log = logging.getLogger("dovetail")
 
-# Called with "in" or "out" and the frame, for wire logs and test recorders.
-Tap = Callable[[str, bytes], None]
+# Says why a request may not be made, for links that know who makes it.
+Judge = Callable[[Request], McpError | None]
 
 
 def _start_task(
@@ -43,17 +43,6 @@ def _start_task(
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
     return asyncio.Task(coroutine, loop=loop)
-
-
-class Handler(Struct, frozen=True):
-    """What a method table holds: a function of (request, connection).
-
-    It returns the result, or a coroutine that will. An ``inline`` one always
-    returns the result at once, and therefore never waits for a free place.
-    """
-
-    call: Callable[[Request, "Connection"], Any]
-    inline: bool = False
 
 
 class Writer(Protocol):
@@ -90,18 +79,21 @@ class Connection:
         *,
         on_notification: Callable[[Notification, "Connection"], None] | None = None,
         tap: Tap | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.peer = peer
         self.limits = limits
-        self._loop = asyncio.get_running_loop()
+        self._home = Home(limits)
+        self._loop = self._home.loop
+        self._asking = Asking(peer)
         self._framer = LineFramer(limits.max_frame)
         self._on_notification = on_notification
         self._tap = tap
+        self._judge = judge
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._out = bytearray()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._background: set[asyncio.Task[None]] = set()
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._starting = False
@@ -109,9 +101,7 @@ class Connection:
         self._paused = False
         self._input_ended = False
         self._draining: asyncio.TimerHandle | None = None
-        self._waiters: dict[Id, asyncio.Future[Raw]] = {}
         self._end_callbacks: list[Callable[[], None]] = []
-        self._thread = threading.get_ident()
         self.session: Any = None  # what the server keeps about this connection
         # Done when there is nothing left to serve, or nobody to serve it to.
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -119,7 +109,7 @@ class Connection:
             Reply: self._reply,
             Cancelled: self._cancel,
             Notification: self._notification,
-            Response: self._response,
+            Response: self._asking.answered,
             Batch: self._batch,
         }
 
@@ -155,7 +145,7 @@ class Connection:
         for frame in self._framer.finish():
             self.receive(frame)
         self._input_ended = True
-        self._fail_waiters()
+        self._asking.fail()
         self._run_end_callbacks()
         if self._tasks or self._queue:
             self._draining = self._loop.call_later(self.limits.drain_seconds, self._end)
@@ -166,7 +156,7 @@ class Connection:
         """Nobody reads our answers any more."""
         self._writer = None
         self._out.clear()
-        self._fail_waiters()
+        self._asking.fail()
         self._run_end_callbacks()
         self._end()
 
@@ -187,6 +177,9 @@ class Connection:
     # -- serving -------------------------------------------------------------------
 
     def _admit(self, request: Request) -> None:
+        if self._judge is not None and (refusal := self._judge(request)) is not None:
+            self._fail(request, refusal)
+            return
         full = self._paused or self._queue or len(self._tasks) >= self.limits.max_in_flight
         if full and not request.handler.inline:
             self._wait(request)
@@ -268,7 +261,7 @@ class Connection:
         try:
             encode_into(frame, out, before)
             if out.find(b"\n", before) != -1:  # raw JSON of the author's, written for people
-                out[before:] = _compact(out[before:])
+                out[before:] = compact(out[before:])
         except Exception as error:
             del out[before:]
             self.send(self._error(request, error))
@@ -281,7 +274,7 @@ class Connection:
     def _send_apart(self, request: Request, frame: ResultFrame) -> None:
         try:
             data = encode(frame)
-            data = _compact(data) if b"\n" in data else data
+            data = compact(data) if b"\n" in data else data
         except Exception as error:
             data = self._error(request, error)
         self._send_answer(request, data)
@@ -293,17 +286,7 @@ class Connection:
             self._send_answer(request, self._error(request, error))
 
     def _error(self, request: Request, error: BaseException) -> bytes:
-        """The error answer. A crash says nothing of itself: its traceback is in the log."""
-        if not isinstance(error, McpError):
-            log.error("%s failed", request.method, exc_info=error)
-            error = McpError(INTERNAL_ERROR)
-        if request.revision is not None:  # only before a handshake there is none
-            error = request.revision.error(error)
-        try:
-            return self.peer.error(request.id, error)
-        except Exception:  # JSON cannot express it: a set, a cycle, half a surrogate pair
-            text = str(error.message).encode(errors="replace").decode()
-            return self.peer.error(request.id, McpError(error.code, text))
+        return error_answer(self.peer, request, error)[0]
 
     def _send_answer(self, request: Request, frame: bytes) -> None:
         answers = request.batch
@@ -395,18 +378,11 @@ class Connection:
         """Send a request and wait for its answer. McpError if it is an error."""
         if self.ended.done() or self._input_ended:
             raise ConnectionClosed("the connection has ended")
-        id, frame = self.peer.request(method, params)
-        future: asyncio.Future[Raw] = self._loop.create_future()
-        self._waiters[id] = future
-        self.send(frame)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.notify("notifications/cancelled", {"requestId": id})
-            raise
-        finally:
-            self.peer.forget(id)
-            del self._waiters[id]
+        return await self._asking.ask(method, params, self._tell)
+
+    def _tell(self, frame: bytes) -> None:
+        if self._writer is not None:
+            self.send(frame)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification, if there is still somebody to read it."""
@@ -422,46 +398,25 @@ class Connection:
         buffered = 0 if self._writer is None else self._writer.get_write_buffer_size()
         return buffered + len(self._out)
 
+    def hang_up(self, retry_ms: int | None = None) -> None:
+        """There is nothing to come back to but this connection."""
+
     def spawn(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
         """Run something that answers no request; it ends with the connection."""
-        if len(self._background) >= self.limits.max_background:
-            log.warning("%s dropped: %d are running", what, len(self._background))
-            coroutine.close()
-            return
-        task = self._loop.create_task(coroutine, name=what)
-        self._background.add(task)
-        task.add_done_callback(self._spawned_done)
-
-    def _spawned_done(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s failed", task.get_name(), exc_info=error)
+        self._home.spawn(coroutine, what)
 
     @property
     def here(self) -> bool:
         """Whether the caller is on our event loop."""
-        return threading.get_ident() == self._thread and self._loop.is_running()
+        return self._home.here
 
     def on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call ``function`` on the event loop: now, or soon when we are in another thread."""
-        if self.here:
-            function(*arguments)
-        else:
-            self._loop.call_soon_threadsafe(function, *arguments)
+        self._home.on_loop(function, *arguments)
 
-    def _response(self, event: Response) -> None:
-        future = self._waiters.get(event.id)
-        if future is None or future.done():
-            return
-        if event.error is not None:
-            future.set_exception(event.error)
-        else:
-            future.set_result(event.result)  # type: ignore[arg-type]
-
-    def _fail_waiters(self) -> None:
-        for future in self._waiters.values():
-            if not future.done():
-                future.set_exception(ConnectionClosed("the connection ended before the answer"))
+    def serves(self, request: Request) -> bool:
+        """Whether the request still waits for its answer."""
+        return self.peer.in_flight.get(request.id) is request
 
     # -- the end -----------------------------------------------------------------------
 
@@ -495,7 +450,7 @@ class Connection:
         self._run_end_callbacks()
         self._refuse_queued()
         await self._cancel_running()
-        self._fail_waiters()
+        self._asking.fail()
         self.peer.close()
         self._flush()
         await self._drain()
@@ -512,7 +467,7 @@ class Connection:
     async def _cancel_running(self) -> None:
         if self._tasks:
             await asyncio.sleep(0)  # all of them have begun, as in `_cancel`
-        running = self._tasks | self._background
+        running = self._tasks | self._home.background
         for task in running:
             task.cancel("shutdown")
         if running:
@@ -532,6 +487,6 @@ class Connection:
             await asyncio.sleep(0.005)
 
 
-def _compact(frame: bytes | bytearray) -> bytes:
+def compact(frame: bytes | bytearray) -> bytes:
     """The same message without white space: a newline would end the frame (digest X15)."""
     return encode(msgspec.json.decode(frame))

@@ -1,22 +1,25 @@
 """``Server``: the registries, the decorators, and the ways to run it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from dovetail.core.peer import Notification, Peer, Request
 from dovetail.errors import INVALID_PARAMS
-from dovetail.runtime.connection import Connection, Tap
+from dovetail.runtime.connection import Connection, Judge, Tap
 from dovetail.runtime.limits import Limits
+from dovetail.runtime.link import Handler, Home, Link
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
 from dovetail.server.codecs import codecs
 from dovetail.server.definitions import (
+    check_unguarded,
     checked,
     checked_extensions,
+    checked_scopes,
     checked_timeout,
     checked_tool_name,
     checked_uri,
@@ -38,15 +41,22 @@ from dovetail.server.strings import StringCodec
 from dovetail.server.tools import Tool
 from dovetail.spec import types
 from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
-from dovetail.spec.revisions import Revision
+from dovetail.spec.revisions import MODERN, Revision
 
 if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts faster
+    from dovetail.backplane.base import Backplane
+    from dovetail.backplane.calls import Calls
+    from dovetail.backplane.keys import KeyRing
     from dovetail.server.custom import CustomMethod, CustomNotification
     from dovetail.server.middleware import Middleware
     from dovetail.server.mount import Mount
+    from dovetail.server.nodes import Nodes
     from dovetail.server.request_state import Seal
     from dovetail.server.tasks.service import TaskService
     from dovetail.server.tasks.store import TaskStore
+    from dovetail.spec.headers import Mirror
+    from dovetail.transport.http.app import HttpApp
+    from dovetail.transport.http.options import HttpOptions
 
 __all__ = ["Server"]
 
@@ -119,6 +129,7 @@ class Server:
         self._lifespan = Lifespan(self)
         self._task_store = task_store
         self.tasks: TaskService | None = None  # made by the first tool that can be a task
+        self.nodes: Nodes | None = None
         self.chain: list[Middleware] = []
         self.may_log = False  # nobody but a function with a context can
         self.methods: dict[str, CustomMethod] = {}
@@ -173,6 +184,7 @@ class Server:
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: Iterable[str] = (),
         read_only: bool | UnsetType = UNSET,
         destructive: bool | UnsetType = UNSET,
         idempotent: bool | UnsetType = UNSET,
@@ -186,7 +198,8 @@ class Server:
 
         ``input_schema`` replaces the signature: the function then takes one dict.
         ``inline=True`` runs a short sync function on the event loop; ``timeout`` ends
-        a call after so many seconds, with an error the model can read.
+        a call after so many seconds, with an error the model can read; ``scopes`` are
+        what a token must hold to call it over HTTP (docs/auth.md).
         """
         if fn is None:
             return lambda fn: self._add_tool(fn, **options)
@@ -206,6 +219,7 @@ class Server:
         inline: bool = False,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: Iterable[str] = (),
         icons: list[types.Icon] | UnsetType = UNSET,
         meta: dict[str, Any] | UnsetType = UNSET,
         **hints: bool | UnsetType,
@@ -230,6 +244,7 @@ class Server:
             stamp=self.stamp,
             timeout=checked_timeout(timeout),
             task=task,
+            scopes=checked_scopes(scopes),
         )
         self.supports_tasks(task)
         self._tools.add(tool.name, tool)
@@ -354,7 +369,7 @@ class Server:
             listing.clear()
         for mount in self._mounts:
             mount.sync(kind)
-        if self._changes.sessions:
+        if self._changes.heeded:
             self._dispatch.rebuild()
             if self.policy.list_changed:
                 self._changes.mark(kind)
@@ -428,7 +443,8 @@ class Server:
 
         return register
 
-    def _notified(self, notification: Notification, connection: Connection) -> None:
+    def notified(self, notification: Notification, connection: Link) -> None:
+        """A client has sent a notification of the author's own."""
         handler = self._notifications.get(notification.method)
         if handler is not None:
             handler(notification, connection)
@@ -520,10 +536,19 @@ class Server:
 
     # -- running -----------------------------------------------------------------------
 
-    def connection(self, *, tap: Tap | None = None) -> Connection:
+    def connection(self, *, tap: Tap | None = None, judge: Judge | None = None) -> Connection:
         """A new connection of this server, for a transport to feed."""
         self._dispatch.rebuild()
-        peer = Peer(
+        told = self.notified
+        connection = Connection(
+            self.new_peer(), self.limits, on_notification=told, tap=tap, judge=judge
+        )
+        connection.session = self.new_session(connection)
+        return connection
+
+    def new_peer(self) -> Peer:
+        """The protocol state of one client."""
+        return Peer(
             self._dispatch.tables,
             self._dispatch.opening,
             strict_handshake=self.policy.handshake == "strict",
@@ -532,16 +557,69 @@ class Server:
             max_depth=self.limits.max_depth,
             max_batch=self.limits.max_batch,
         )
-        connection = Connection(peer, self.limits, on_notification=self._notified, tap=tap)
-        connection.session = Session(self, connection)
-        self._changes.open(connection.session)
-        return connection
+
+    def new_session(self, link: Link) -> Session:
+        """What is kept about the client on the other side of a link, until that ends."""
+        session = Session(self, link)
+        self._changes.open(session)
+        return session
+
+    def asgi(self, **options: "Unpack[HttpOptions]") -> "HttpApp":
+        """An ASGI application: Streamable HTTP and WebSocket, mountable anywhere."""
+        from dovetail.transport.http.app import HttpApp
+
+        if options.get("auth") is None:
+            check_unguarded(self.tools.values())
+        return HttpApp(self, **options)
+
+    def serve_on(self, home: Home) -> None:
+        """A loop serves from now on, even while no client has a session."""
+        self._changes.homes.add(home)
+        self._dispatch.rebuild()
+
+    def leave(self, home: Home) -> None:
+        self._changes.homes.discard(home)
+
+    def end_streams(self) -> None:
+        """Answer every ``subscriptions/listen``: there will be no more news (digest 8.9)."""
+        for session in self.sessions:
+            session.end_streams()
+
+    @property
+    def modern_methods(self) -> dict[str, Handler]:
+        """The handlers of 2026-07-28: always this very table, whatever it holds."""
+        return self._dispatch.tables.setdefault(MODERN, {})
+
+    @property
+    def mirrored(self) -> "dict[str, tuple[Mirror, ...]]":
+        """Arguments that travel as headers, by tool; always this very table."""
+        return self._dispatch.mirrored
 
     def run(self, *, tap: Tap | None = None) -> None:
         """Serve stdin and stdout until the client is gone."""
         from dovetail.server.run import run_stdio
 
         run_stdio(self, tap)
+
+    def use_keys(self, keys: Sequence[bytes]) -> None:
+        """Seal with these, unless the author has named others."""
+        self._state_keys = self._state_keys or keys
+        self.__dict__.pop("seal", None)
+
+    def share(self, backplane: "Backplane", keys: "KeyRing") -> "Calls":
+        """Serve as one of several nodes from now on; the conversations with the others."""
+        from dovetail.server.nodes import Nodes
+
+        self.nodes = Nodes(self, backplane, keys)
+        self._changes.tell = self.nodes.tell
+        return self.nodes.calls
+
+    async def unshare(self) -> None:
+        """Serve alone again, if at all."""
+        nodes, self.nodes = self.nodes, None
+        self._changes.tell = None
+        if nodes is not None:
+            await nodes.close()
 
     async def close_stores(self) -> None:
         """The process ends: nobody will serve from them again."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from dovetail.errors import (
     ClientError,
     McpError,
 )
-from dovetail.runtime.connection import Connection
+from dovetail.runtime.link import Link
 from dovetail.runtime.progress import Progress, checked
 from dovetail.server.session import LEVELS, Session, capability_names
 from dovetail.spec.types import ClientCapabilities, Implementation
@@ -45,7 +45,7 @@ class Context(Generic[S]):
     function alike, except those that are async.
     """
 
-    def __init__(self, request: Request, connection: Connection, owner: Any) -> None:
+    def __init__(self, request: Request, connection: Link, owner: Any) -> None:
         self._request = request
         self._connection = connection
         self._owner = owner
@@ -126,7 +126,7 @@ class Context(Generic[S]):
 
     def _report(self, done: float, rest: dict[str, Any]) -> None:
         request = self._request
-        if self._connection.peer.in_flight.get(request.id) is not request:
+        if not self._connection.serves(request):
             return  # answered or cancelled: nothing may follow (digest X23)
         if request.progress is None:
             request.progress = Progress(self._send_progress)
@@ -161,14 +161,13 @@ class Context(Generic[S]):
     def _send_log(self, params: dict[str, Any]) -> None:
         request = self._request
         if request.revision.modern:
-            wanted = request.params.meta.log_level is not UNSET and self._is_running()
+            wanted = request.params.meta.log_level is not UNSET and self._connection.serves(
+                self._request
+            )
         else:
             wanted = self._session.logs  # declared, or it may not be sent (digest S12)
         if wanted:
             self._connection.notify("notifications/message", params)
-
-    def _is_running(self) -> bool:
-        return self._connection.peer.in_flight.get(self._request.id) is self._request
 
     def _stop_if_cancelled(self) -> None:
         """A thread cannot be interrupted, so a sync function ends at its next word to us."""
@@ -178,6 +177,14 @@ class Context(Generic[S]):
     def updated(self, uri: str) -> None:
         """Tell subscribers that a resource has changed."""
         self._session.server.updated(uri)
+
+    def hang_up(self, retry_ms: int | None = None) -> None:
+        """Let the client go and come back for the answer after ``retry_ms`` milliseconds.
+
+        For work that takes minutes: over HTTP in 2025-11-25 it ends the response, not the
+        request, and the client reconnects. Elsewhere it does nothing.
+        """
+        self._connection.on_loop(self._connection.hang_up, retry_ms)
 
     # -- asking the client -------------------------------------------------------------
 
@@ -214,8 +221,8 @@ class Context(Generic[S]):
         self._check_askable(questions)
         if self._request.revision.modern:
             return self._answers.take(questions)
-        ask = self._session.ask
-        return {key: await ask(question, as_task=as_task) for key, question in questions.items()}
+        ask = partial(self._session.ask, as_task=as_task, via=self._connection)
+        return {key: await ask(question) for key, question in questions.items()}
 
     def _check_askable(self, questions: Mapping[str, "Question[Any]"]) -> None:
         """Only what the client declared may be asked (digest S18, S76)."""

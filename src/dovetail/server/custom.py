@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from dovetail.core.peer import Notification, Request
 from dovetail.errors import INTERNAL_ERROR, INVALID_PARAMS, McpError, ToolError
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.function import Function
 from dovetail.server.signature import ArgumentError, BrokenJson, args_codec, enc_hook
 
@@ -40,7 +40,7 @@ class CustomMethod(_Custom):
     def handler(self) -> Handler:
         return Handler(self._call)
 
-    def _call(self, request: Request, connection: Connection) -> Any:
+    def _call(self, request: Request, connection: Link) -> Any:
         try:
             arguments = self._arguments(request.raw)
         except (ArgumentError, BrokenJson) as error:
@@ -49,7 +49,7 @@ class CustomMethod(_Custom):
         return self._run(arguments, request, connection)
 
     async def _run(
-        self, arguments: dict[str, Any], request: Request, connection: Connection
+        self, arguments: dict[str, Any], request: Request, connection: Link
     ) -> dict[str, Any]:
         value = self._function.call(**arguments)
         if not self._function.inline:
@@ -74,7 +74,7 @@ class CustomNotification(_Custom):
             raise TypeError("a notification has no Context: nobody waits; take a Session instead")
         super().__init__(function)
 
-    def __call__(self, notification: Notification, connection: Connection) -> None:
+    def __call__(self, notification: Notification, connection: Link) -> None:
         try:
             arguments = self._arguments(notification.params)
         except (ArgumentError, BrokenJson) as error:

@@ -1,7 +1,8 @@
 """What is registered, as clients see it, and the rules for its names."""
 
 import re
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -9,9 +10,15 @@ from msgspec import UNSET, UnsetType
 from dovetail.spec import types
 from dovetail.spec.revisions import Revision
 
+if TYPE_CHECKING:
+    from dovetail.spec.headers import Mirror
+
 __all__ = [
+    "check_unguarded",
     "checked",
     "checked_extensions",
+    "checked_mirrors",
+    "checked_scopes",
     "checked_timeout",
     "checked_tool_name",
     "checked_uri",
@@ -66,6 +73,40 @@ def checked_tool_name(name: str) -> str:
     if not re.fullmatch(_TOOL_NAME, name):
         raise ValueError(f"tool name {name!r} must be 1 to 128 of A-Z a-z 0-9 _ . -")
     return name
+
+
+def checked_mirrors(tool: types.Tool) -> "tuple[Mirror, ...]":
+    """The arguments marked ``x-mcp-header``; a mark that breaks the rules is refused (S35)."""
+    if b'"x-mcp-header"' not in msgspec.json.encode(tool.input_schema):
+        return ()
+    from dovetail.spec.headers import BadHeader, mirrors
+
+    try:
+        return mirrors(tool.input_schema)
+    except BadHeader as error:
+        raise ValueError(f"tool {tool.name!r}: {error}") from None
+
+
+_SCOPE = r"[!#-\[\]-~]+"  # RFC 6749, 3.3
+
+
+def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """OAuth scopes; TypeError for a single text, which would be a scope per letter."""
+    if isinstance(scopes, str):
+        raise TypeError(f"scopes are a list: write [{scopes!r}]")
+    checked = frozenset(scopes)
+    for scope in checked:
+        if not re.fullmatch(_SCOPE, scope):
+            raise ValueError(f"{scope!r} is no scope: one word of printable ASCII")
+    return checked
+
+
+def check_unguarded(tools: Iterable[Any]) -> None:
+    """ValueError if a tool needs scopes where nobody will look at them."""
+    for tool in tools:
+        if tool.scopes:
+            wanted = ", ".join(sorted(tool.scopes))
+            raise ValueError(f"tool {tool.name!r} needs scopes ({wanted}): give asgi() an auth=")
 
 
 def checked_timeout(timeout: Any) -> float | None:

@@ -21,7 +21,7 @@ from dovetail.errors import (
     ResourceNotFound,
     ToolError,
 )
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.completion import Completers
 from dovetail.server.resources import Resource
 from dovetail.server.signature import ArgumentError, BrokenJson
@@ -41,6 +41,7 @@ from dovetail.spec.types import (
 
 if TYPE_CHECKING:
     from dovetail.server.app import Server
+    from dovetail.spec.headers import Mirror
 
 __all__ = ["KNOWN_METHODS", "Dispatch"]
 
@@ -61,11 +62,15 @@ class Dispatch:
         self.tables: dict[Revision, dict[str, Handler]] = {}
         self.opening: dict[str, Handler] = {}
         self.offered: set[str] = set()  # the lists that a client may have seen declared
+        # Tools with arguments that travel as headers, too (2026-07-28 over HTTP).
+        self.mirrored: dict[str, tuple[Mirror, ...]] = {}
 
     def rebuild(self) -> None:
         """In place, because open connections hold the tables."""
         lists = ("tools", "resources", "prompts")
         self.offered.update(kind for kind in lists if self._server.offers(kind))
+        self.mirrored.clear()
+        self.mirrored.update({n: t.mirrors for n, t in self._server.tools.items() if t.mirrors})
         served = self._folded(self._handlers())
         custom = self._folded({n: own.handler() for n, own in self._server.methods.items()})
         self.opening.clear()
@@ -85,7 +90,7 @@ class Dispatch:
 
     def _folded(self, handlers: dict[str, Handler]) -> dict[str, Handler]:
         """With the middleware around them, and spans if the program makes any."""
-        traced = "opentelemetry.trace" in sys.modules
+        traced = _is_traced()
         if not traced and not self._server.chain:
             return handlers
         from dovetail.server.middleware import fold
@@ -124,7 +129,7 @@ class Dispatch:
 
     # -- lifecycle -------------------------------------------------------------------
 
-    def _initialize(self, request: Request, connection: Connection) -> Any:
+    def _initialize(self, request: Request, connection: Link) -> Any:
         """Answer what was asked if it is served, else our newest (digest S2)."""
         params = request.params
         revision = BY_ID.get(params.protocol_version)
@@ -145,14 +150,14 @@ class Dispatch:
             revision for revision in reversed(self._server.revisions) if revision in HANDSHAKE
         )
 
-    def _refuse_initialize(self, request: Request, connection: Connection) -> Any:
+    def _refuse_initialize(self, request: Request, connection: Link) -> Any:
         data = {"supported": [MODERN.id], "requested": request.params.protocol_version}
         raise McpError(UNSUPPORTED_VERSION, data=data)
 
-    def _ping(self, request: Request, connection: Connection) -> Any:
+    def _ping(self, request: Request, connection: Link) -> Any:
         return _EMPTY
 
-    def _discover(self, request: Request, connection: Connection) -> Any:
+    def _discover(self, request: Request, connection: Link) -> Any:
         self.rebuild()  # what is declared now is served from now on (digest S13)
         result = DiscoverResult(
             supported_versions=[MODERN.id],
@@ -163,10 +168,10 @@ class Dispatch:
 
     # -- tools -----------------------------------------------------------------------
 
-    def _list_tools(self, request: Request, connection: Connection) -> Raw:
+    def _list_tools(self, request: Request, connection: Link) -> Raw:
         return self._server.tool_list.page(request.revision, request.params.cursor)
 
-    def _call_tool(self, request: Request, connection: Connection) -> Any:
+    def _call_tool(self, request: Request, connection: Link) -> Any:
         params = request.params
         tool = self._server.tools.get(params.name)
         if tool is None:
@@ -183,7 +188,7 @@ class Dispatch:
         if tool.task is not None or params.task is not UNSET:
             service = self._server.tasks
             if service is not None and service.wanted(tool, request):
-                return service.call(tool, arguments, request, connection)
+                return self._asking(service.call(tool, arguments, request, connection), request)
         if tool.function.context is None:
             return tool.start(arguments, request)
         tool.function.add_context(arguments, request, connection)
@@ -197,7 +202,7 @@ class Dispatch:
 
         return answered_or_asked(outcome, request, self._server.stamp)
 
-    def _check_state(self, request: Request, connection: Connection) -> None:
+    def _check_state(self, request: Request, connection: Link) -> None:
         """State that was tampered with is refused even if nobody would look at it (S19)."""
         if request.revision.modern and request.params.request_state is not UNSET:
             from dovetail.server.ask import Answers
@@ -217,13 +222,13 @@ class Dispatch:
 
     # -- resources -------------------------------------------------------------------
 
-    def _list_resources(self, request: Request, connection: Connection) -> Raw:
+    def _list_resources(self, request: Request, connection: Link) -> Raw:
         return self._server.resource_list.page(request.revision, request.params.cursor)
 
-    def _list_templates(self, request: Request, connection: Connection) -> Raw:
+    def _list_templates(self, request: Request, connection: Link) -> Raw:
         return self._server.template_list.page(request.revision, request.params.cursor)
 
-    def _read_resource(self, request: Request, connection: Connection) -> Any:
+    def _read_resource(self, request: Request, connection: Link) -> Any:
         uri = request.params.uri
         resource, variables = self.find_resource(uri)
         arguments = resource.codec.decode(variables)
@@ -254,10 +259,10 @@ class Dispatch:
 
     # -- prompts ---------------------------------------------------------------------
 
-    def _list_prompts(self, request: Request, connection: Connection) -> Raw:
+    def _list_prompts(self, request: Request, connection: Link) -> Raw:
         return self._server.prompt_list.page(request.revision, request.params.cursor)
 
-    def _get_prompt(self, request: Request, connection: Connection) -> Any:
+    def _get_prompt(self, request: Request, connection: Link) -> Any:
         params = request.params
         prompt = self._server.prompts.get(params.name)
         if prompt is None:
@@ -276,7 +281,7 @@ class Dispatch:
 
     # -- completion ------------------------------------------------------------------
 
-    def _complete(self, request: Request, connection: Connection) -> Any:
+    def _complete(self, request: Request, connection: Link) -> Any:
         completers = self._completers(request.params.ref)
         return self._completed(completers, request)
 
@@ -302,3 +307,11 @@ def _shown(ref: Any) -> str:
 def _refusal(error: ToolError) -> McpError:
     """The author's text, where there is no model to read it: no crash, but an error."""
     return McpError(INTERNAL_ERROR, data=str(error))
+
+
+def _is_traced() -> bool:
+    """Whether the program has set OpenTelemetry up; its stand-in makes no spans."""
+    trace = sys.modules.get("opentelemetry.trace")
+    return trace is not None and not isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider
+    )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.core.peer import Request
-from dovetail.runtime.connection import Connection
+from dovetail.runtime.link import Link
 from dovetail.server.context import Context
 from dovetail.server.session import Session
 from dovetail.server.signature import hint
@@ -45,14 +45,14 @@ class Function:
         self,
         arguments: dict[str, Any],
         request: Request,
-        on: Connection,
+        on: Link,
         kind: type[Context[Any]] = Context,
     ) -> None:
         if self.context is not None:
             arguments[self.context] = kind(request, on, self.owner)
         self.add_session(arguments, on)
 
-    def add_session(self, arguments: dict[str, Any], on: Connection) -> None:
+    def add_session(self, arguments: dict[str, Any], on: Link) -> None:
         if self.session is not None:
             arguments[self.session] = on.session
 

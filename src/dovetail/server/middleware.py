@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from dovetail.core.peer import Request
 from dovetail.errors import INTERNAL_ERROR, McpError
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.context import Context
 from dovetail.server.session import Session
 
@@ -33,7 +33,7 @@ class Call(Struct, frozen=True, eq=False):
     """One request on its way to its handler."""
 
     request: Request
-    connection: Connection
+    connection: Link
 
     @property
     def method(self) -> str:
@@ -73,7 +73,7 @@ def fold(handlers: dict[str, Handler], chain: list[Middleware]) -> dict[str, Han
 def _wrapped(handler: Handler, chain: list[Middleware]) -> Handler:
     inner: Next = _Innermost(handler)
     for middleware in reversed(chain):
-        inner = _Link(middleware, inner)
+        inner = _Around(middleware, inner)
     outermost = inner
 
     async def run(call: Call) -> Any:
@@ -95,7 +95,7 @@ class _Innermost:
         return await outcome if isinstance(outcome, CoroutineType) else outcome
 
 
-class _Link:
+class _Around:
     def __init__(self, middleware: Middleware, inner: Next) -> None:
         self._middleware = middleware
         self._inner = inner

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from dovetail.core import state
 from dovetail.errors import ClientError, ConnectionClosed, McpError, RemoteProtocolError
-from dovetail.runtime.connection import Connection
+from dovetail.runtime.link import Link
 from dovetail.spec.meta import SUBSCRIPTION_ID_KEY
 from dovetail.spec.types import (
     ClientCapabilities,
@@ -29,13 +29,15 @@ __all__ = ["LEVELS", "Session", "Stream", "capability_names"]
 # RFC 5424, least first (digest 3).
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
+LISTS = ("tools", "resources", "prompts")
+
 _DEFAULT_LEVEL = "info"  # until the client says; MCP leaves the choice to the server
 
 
 class Stream:
     """One ``subscriptions/listen`` of 2026-07-28: what it asked for, and where it goes."""
 
-    def __init__(self, id: Id, wanted: SubscriptionFilter, connection: Connection) -> None:
+    def __init__(self, id: Id, wanted: SubscriptionFilter, connection: Link) -> None:
         self.id = id
         self.wanted = wanted
         self.end = asyncio.Event()
@@ -50,7 +52,7 @@ class Stream:
 class Session:
     """The server's side of one connection: log level, subscriptions, open streams."""
 
-    def __init__(self, server: "Server", connection: Connection) -> None:
+    def __init__(self, server: "Server", connection: Link) -> None:
         self.server = server
         self.connection = connection
         self.principal: str | None = None  # who the transport says the client is
@@ -61,22 +63,21 @@ class Session:
         self.notes: dict[Any, Any] = {}  # a place for middleware and extensions
         self.list_changed: frozenset[str] = frozenset()  # what initialize promised
         self.logs = False  # and whether it promised log messages
-        connection.at_end(self._end_streams)
+        connection.at_end(self.end_streams)
 
     def open_stream(self, stream: Stream) -> None:
         self.streams[stream.id] = stream
         if self._ended:
             stream.end.set()
 
-    def _end_streams(self) -> None:
+    def end_streams(self) -> None:
         self._ended = True
         for stream in self.streams.values():
             stream.end.set()
 
     def promise(self, capabilities: ServerCapabilities) -> None:
         """Remember what initialize declared: only that may be announced (digest S12)."""
-        declared = ("tools", "resources", "prompts")
-        kinds = [kind for kind in declared if getattr(capabilities, kind) is not UNSET]
+        kinds = [kind for kind in LISTS if getattr(capabilities, kind) is not UNSET]
         self.list_changed = frozenset(kinds)
         self.logs = capabilities.logging is not UNSET
 
@@ -100,12 +101,15 @@ class Session:
         *,
         meta: dict[str, Any] | None = None,
         as_task: bool = False,
+        via: Link | None = None,
     ) -> Any:
         """Ask a client of the handshake era; ClientError if that leads nowhere.
 
         ``as_task`` lets a client that can run the question as a task of its own
         (2025-11-25), so that neither side holds a request open while a person thinks.
+        ``via`` is the way of the request that asks: the question belongs there.
         """
+        link = via or self.connection
         peer = self.connection.peer
         capabilities = peer.client_capabilities
         if not self.ready or peer.revision is None or capabilities is None:
@@ -118,23 +122,23 @@ class Session:
 
         try:
             if as_task and _runs_tasks(capabilities, question.method):
-                return question.parse(await self._ask_task(question.method, params))
-            raw = await self.connection.request(question.method, params or UNSET)
+                return question.parse(await self._ask_task(question.method, params, link))
+            raw = await link.request(question.method, params or UNSET)
             return question.parse(raw)
         except McpError as error:
             raise ClientError(f"The client refused: {error.message}", error.code) from error
         except (RemoteProtocolError, BadAnswer) as error:
             raise ClientError(f"The client's answer makes no sense: {error}") from error
 
-    async def _ask_task(self, method: str, params: dict[str, Any]) -> Raw:
+    async def _ask_task(self, method: str, params: dict[str, Any], link: Link) -> Raw:
         """The question as a task: the client answers with a handle, then with the result."""
-        raw = await self.connection.request(method, {**params, "task": {}})
+        raw = await link.request(method, {**params, "task": {}})
         try:
             task_id = msgspec.json.decode(raw, type=CreateTaskResult).task.task_id
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return raw  # it chose to answer at once
         try:
-            return await self.connection.request("tasks/result", {"taskId": task_id})
+            return await link.request("tasks/result", {"taskId": task_id})
         except asyncio.CancelledError:
             self.connection.spawn(self._cancel_task(task_id), "tasks/cancel")
             raise
@@ -175,6 +179,39 @@ class Session:
         for stream in self.streams.values():
             if stream.wanted.resource_subscriptions and uri in stream.wanted.resource_subscriptions:
                 stream.send(method, {"uri": uri})
+
+    def kept(self) -> dict[str, Any]:
+        """What another node needs to go on with this client."""
+        return {
+            "log_level": self.log_level,
+            "logs": self.logs,
+            "list_changed": sorted(self.list_changed),
+            "subscriptions": sorted(self.subscriptions),
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Go on where another node has left."""
+        self.log_level = kept["log_level"]
+        self.logs = kept["logs"]
+        self.list_changed = frozenset(kept["list_changed"])
+        self.subscriptions = set(kept["subscriptions"])
+
+    def all_may_have_changed(self) -> None:
+        """News may have been lost: a list that is read once too often does no harm."""
+        for kind in LISTS if self.server.policy.list_changed else ():
+            self.list_has_changed(kind)
+        for uri in self.watched():
+            self.resource_updated(uri)
+
+    def watched(self) -> set[str]:
+        """The resources whose changes this client wants to hear of."""
+        wanted = [stream.wanted.resource_subscriptions for stream in self.streams.values()]
+        return self.subscriptions.union(*(uris for uris in wanted if uris))
+
+    def watched_tasks(self) -> set[str]:
+        """The tasks of which its streams want to hear."""
+        wanted = [stream.wanted.task_ids for stream in self.streams.values()]
+        return set().union(*(ids for ids in wanted if ids))
 
 
 def capability_names(needed: dict[str, Any]) -> str:

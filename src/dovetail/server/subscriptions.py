@@ -6,7 +6,7 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import INTERNAL_ERROR, McpError
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.session import Session, Stream
 from dovetail.spec.meta import SUBSCRIPTION_ID_KEY
 from dovetail.spec.types import SubscriptionFilter
@@ -44,12 +44,12 @@ def _has_news(server: "Server") -> bool:
     return changing or server.offers("resources") or server.tasks is not None
 
 
-def _set_level(request: Request, connection: Connection) -> Raw:
+def _set_level(request: Request, connection: Link) -> Raw:
     connection.session.log_level = request.params.level
     return _EMPTY
 
 
-def _subscribe(request: Request, connection: Connection) -> Raw:
+def _subscribe(request: Request, connection: Link) -> Raw:
     """Only what can be read can change."""
     session: Session = connection.session
     session.server.find_resource(request.params.uri)
@@ -60,12 +60,12 @@ def _subscribe(request: Request, connection: Connection) -> Raw:
     return _EMPTY
 
 
-def _unsubscribe(request: Request, connection: Connection) -> Raw:
+def _unsubscribe(request: Request, connection: Link) -> Raw:
     connection.session.subscriptions.discard(request.params.uri)
     return _EMPTY
 
 
-def _listen(request: Request, connection: Connection) -> Any:
+def _listen(request: Request, connection: Link) -> Any:
     return _stream(connection.session, request)
 
 

@@ -2,7 +2,7 @@
 
 Whoever wants traces has loaded and set up ``opentelemetry`` before serving: the
 method tables look for it among the loaded modules, so that nobody else pays
-even for the search.
+even for the search. Loaded alone is not enough: other libraries load it if it is there.
 """
 
 import importlib

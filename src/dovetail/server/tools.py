@@ -3,14 +3,15 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import McpError, ToolError
+from dovetail.server.definitions import checked_mirrors
 from dovetail.server.function import Function
 from dovetail.server.output import OutCodec, encode_json, is_content, is_text_only
 from dovetail.server.registry import Handle
@@ -19,6 +20,11 @@ from dovetail.spec import types
 from dovetail.spec.project import project
 from dovetail.spec.revisions import MODERN, Revision
 from dovetail.spec.types import CallToolResult, TextContent
+
+if TYPE_CHECKING:
+    from dovetail.server.context import Context
+
+    Preparation = Callable[[Context[Any], dict[str, Any]], Awaitable[None]]
 
 __all__ = ["Tool"]
 
@@ -43,17 +49,21 @@ class Tool(Handle, Generic[P, R]):
         stamp: Raw,
         timeout: float | None = None,
         task: Literal["optional", "required"] | None = None,
+        scopes: frozenset[str] = frozenset(),
     ) -> None:
         self.name = definition.name
         self.definition = definition
         self.function = function
         self.output = output
         self.arguments = arguments
+        self.mirrors = checked_mirrors(definition)
         self.decode = arguments.decode
         self._call = function.call
         self.timeout = timeout
         self.task = task
         self.listed = True  # False hides it from tools/list; those who know it may call it
+        self.scopes = scopes
+        self.preparation: Preparation | None = None
         self.start = self._starter()
         self._text_only = is_text_only(function.fn)
         self._returns_content = _returns_content(function.fn)
@@ -74,9 +84,32 @@ class Tool(Handle, Generic[P, R]):
             stamp=host.stamp,
             timeout=self.timeout,
             task=self.task,
+            scopes=self.scopes,
         )
         copy.listed = self.listed
+        copy.preparation = self.preparation
         return copy
+
+    def before_task(self, fn: "Preparation") -> "Preparation":
+        """Register ``async (ctx, arguments)`` to run before a call becomes a task.
+
+        What it asks is asked by the request itself; the tool finds the answers
+        under the same keys. What it raises is the answer, and there is no task.
+        """
+        self.preparation = fn
+        return fn
+
+    async def prepare(
+        self, ctx: "Context[Any]", arguments: dict[str, Any], revision: Revision
+    ) -> CallToolResult | None:
+        """A result, if the preparation failed: then no task is made."""
+        if self.preparation is None:
+            return None
+        try:
+            await self.preparation(ctx, arguments)
+        except (Exception, SystemExit) as error:
+            return self._failure(error, revision)
+        return None
 
     def described(self, revision: Revision) -> types.Tool:
         """The definition with the output schema this revision can hold (digest 8.14)."""

@@ -37,6 +37,7 @@ class Revision(Struct, frozen=True, eq=False):
     any_output: bool = False  # structured content need not be an object
     progress_message: bool = True
     tasks: bool = False  # tasks as a part of the core
+    polling: bool = False  # a stream begins with an event to resume it at (digest 10.3)
     null_error_id: bool = True  # an error without a readable id says "id": null
     not_found: int = RESOURCE_NOT_FOUND
 
@@ -60,7 +61,7 @@ class Revision(Struct, frozen=True, eq=False):
 A = Revision("2024-11-05", "A", structured_output=False, progress_message=False)
 B = Revision("2025-03-26", "B", batches=True, structured_output=False)
 C = Revision("2025-06-18", "C")
-D = Revision("2025-11-25", "D", tasks=True, null_error_id=False)
+D = Revision("2025-11-25", "D", tasks=True, polling=True, null_error_id=False)
 E = Revision(
     "2026-07-28",
     "E",

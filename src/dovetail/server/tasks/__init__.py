@@ -1,7 +1,8 @@
 """Tasks: the record, the machine of its status, and the stores.
 
-``dovetail.server.tasks.sqlite`` has the store that survives a restart. It is not
-imported here: most servers need no database, and some Pythons have none.
+``dovetail.server.tasks.sqlite`` has the store that survives a restart, and
+``dovetail.server.tasks.redis`` the one that several nodes share. They are not imported here:
+most servers need no database, and some Pythons have none.
 """
 
 from dovetail.server.tasks.record import (
@@ -10,6 +11,7 @@ from dovetail.server.tasks.record import (
     IllegalTransition,
     InvalidPosition,
     RecordTooLarge,
+    StoreAway,
     StoreError,
     StoreFull,
     TaskError,
@@ -30,6 +32,7 @@ __all__ = [
     "InvalidPosition",
     "MemoryStore",
     "RecordTooLarge",
+    "StoreAway",
     "StoreError",
     "StoreFull",
     "TaskError",

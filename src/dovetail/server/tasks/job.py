@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Raw
 
 from dovetail.core.peer import Request
 from dovetail.errors import INTERNAL_ERROR, ClientError, ConnectionClosed, McpError
+from dovetail.runtime.link import Link
 from dovetail.runtime.progress import Progress
 from dovetail.server.context import Context
 from dovetail.server.session import Session
@@ -27,7 +29,7 @@ from dovetail.server.tasks.wire import related
 if TYPE_CHECKING:
     from dovetail.server.questions import Question
 
-__all__ = ["Job", "TaskContext"]
+__all__ = ["BeforeTask", "Job", "TaskContext"]
 
 log = logging.getLogger("dovetail")
 
@@ -44,18 +46,20 @@ class Job:
         changed: Callable[[TaskRecord, Session], None],
     ) -> None:
         self.task_id = record.task_id
+        self.principal = record.principal
         self.request = request
         self.session = session
         self.done = asyncio.Event()
         self.finished = False
         self.lost = True  # until the store has kept how it ended
         self.task: asyncio.Task[None] | None = None
+        self.answered: dict[str, Any] = {}  # what was asked before there was a task
         self._store = store
         self._changed = changed
         self._questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] = {}
         self._keys: set[str] = set()
         # Who waits in tasks/result: in 2025-11-25 the questions go there (digest 7.3).
-        self._collectors: list[Session] = []
+        self._collectors: list[Link] = []
         self._collected = asyncio.Event()
 
     # -- running -----------------------------------------------------------------------
@@ -107,12 +111,16 @@ class Job:
     async def cancel(self) -> TaskRecord | None:
         """First the record, then the work: nobody sees a cancelled task running."""
         record = await self._update(lambda record: transition(record, "cancelled"))
+        self.stop()
+        return record
+
+    def stop(self) -> None:
+        """End the work; the record says already that the task has ended."""
         self.finished = self.request.cancelled = True
         if self.request.progress is not None:
             self.request.progress.drop()
         if self.task is not None:
             self.task.cancel("tasks/cancel")
-        return record
 
     # -- asking ------------------------------------------------------------------------
 
@@ -144,42 +152,53 @@ class Job:
         return fresh
 
     @contextmanager
-    def collected_by(self, session: Session) -> Iterator[None]:
+    def collected_by(self, link: Link) -> Iterator[None]:
         """Somebody waits for the result, and can be asked meanwhile."""
-        self._collectors.append(session)
+        self._collectors.append(link)
         self._collected.set()
         try:
             yield
         finally:
-            self._leaves(session)
+            self._leaves(link)
 
-    def _leaves(self, session: Session) -> None:
-        if session in self._collectors:
-            self._collectors.remove(session)
+    def _leaves(self, link: Link) -> None:
+        if link in self._collectors:
+            self._collectors.remove(link)
         if not self._collectors:
             self._collected.clear()
 
     async def _ask_collector(self, names: list[str]) -> None:
         for name in names:
             question, future = self._questions[name]
-            settled = [name]
+            asking = asyncio.ensure_future(self._ask_somebody(question))
             try:
-                value = await self._ask_somebody(question)
-            except ClientError:
-                await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
-                raise
-            await self._update(lambda record, k=settled: answer(record, k))  # type: ignore[misc]
-            future.set_result(value)
+                await asyncio.wait((asking, future), return_when=asyncio.FIRST_COMPLETED)
+                if future.done():  # whoever collects on another node was asked
+                    continue
+                await self._settle(name)
+                future.set_result(asking.result())
+            finally:
+                asking.cancel()
+
+    async def _settle(self, name: str) -> None:
+        await self._update(lambda record: answer(record, [name]))
+
+    async def refuse(self, name: str, text: str) -> None:
+        """The client that was asked on another node does not answer."""
+        _, future = self._questions.get(name, (None, None))
+        if future is not None and not future.done():
+            await self._settle(name)
+            future.set_exception(ClientError(f"The client refused: {text}"))
 
     async def _ask_somebody(self, question: "Question[Any]") -> Any:
         """Who collects now is asked; if it goes before it answers, the next one is."""
         while True:
             await self._collected.wait()
-            session = self._collectors[0]
+            link = self._collectors[0]
             try:
-                return await session.ask(question, meta=related(self.task_id))
+                return await link.session.ask(question, meta=related(self.task_id), via=link)
             except ConnectionClosed:
-                self._leaves(session)
+                self._leaves(link)
 
     async def answer(self, responses: Mapping[str, Raw]) -> None:
         """The client's answers (extension); unknown and settled keys are ignored."""
@@ -208,6 +227,21 @@ def _error(error: McpError) -> bytes:
     return msgspec.json.encode(wire | ({} if error.data is None else {"data": error.data}))
 
 
+class BeforeTask(Context[Any]):
+    """The context of what runs before a task is made; the task need not ask again."""
+
+    @cached_property
+    def answered(self) -> dict[str, Any]:
+        return {}
+
+    async def ask_all(
+        self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
+    ) -> dict[str, Any]:
+        answers = await super().ask_all(questions, as_task=as_task)
+        self.answered.update(answers)
+        return answers
+
+
 class TaskContext(Context[Any]):
     """The context of a tool that runs as a task: its request has been answered already."""
 
@@ -229,5 +263,8 @@ class TaskContext(Context[Any]):
     async def ask_all(
         self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
     ) -> dict[str, Any]:
-        self._check_askable(questions)
-        return await self.job.ask(questions)
+        before = self.job.answered
+        known = {key: before[key] for key in questions if key in before}
+        missing = {key: questions[key] for key in questions if key not in before}
+        self._check_askable(missing)
+        return known | (await self.job.ask(missing) if missing else {})

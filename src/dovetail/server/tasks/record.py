@@ -16,7 +16,8 @@ that failed as `failed` with a result, the extension as `completed`.
         ├── RecordTooLarge      a record over ``TaskLimits.max_result_bytes``
         ├── InvalidPosition     a page position that no store gave out
         └── StoreError          the store could not do its work; see the cause
-            └── StoreFull       a bound is reached, even after expiry
+            ├── StoreFull       a bound is reached, even after expiry
+            └── StoreAway       what it is kept on cannot be reached now
 """
 
 import secrets
@@ -36,6 +37,7 @@ __all__ = [
     "IllegalTransition",
     "InvalidPosition",
     "RecordTooLarge",
+    "StoreAway",
     "StoreError",
     "StoreFull",
     "TaskError",
@@ -101,6 +103,10 @@ class StoreError(TaskError):
 
 class StoreFull(StoreError):
     """The store holds as much as its limits allow, and nothing in it has expired."""
+
+
+class StoreAway(StoreError):
+    """What the store is kept on cannot be reached now; it may be later."""
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,13 +20,16 @@ from dovetail.errors import (
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     McpError,
+    Unavailable,
 )
-from dovetail.runtime.connection import Connection, Handler
+from dovetail.runtime.link import Handler, Link
 from dovetail.server.session import Session
-from dovetail.server.tasks.job import Job, TaskContext
+from dovetail.server.tasks.elsewhere import Elsewhere
+from dovetail.server.tasks.job import BeforeTask, Job, TaskContext
 from dovetail.server.tasks.record import (
     IllegalTransition,
     InvalidPosition,
+    StoreAway,
     StoreError,
     StoreFull,
     TaskRecord,
@@ -57,6 +60,7 @@ class TaskService:
         self._jobs: dict[str, Job] = {}
         # Tasks that have ended, though the store could not be told: they have failed.
         self._lost: set[str] = set()
+        self._elsewhere: Elsewhere | None = None  # the tasks of other nodes
 
     def core_handlers(self) -> dict[str, Handler]:
         return {
@@ -75,8 +79,16 @@ class TaskService:
 
     async def open(self) -> None:
         """What an earlier process left running has failed; nobody shall wait for it."""
-        self._store = self._given or MemoryStore()
+        self._elsewhere = None
+        self._store = self._given or self._shared_store() or MemoryStore()
         await self._store.recover("The server was restarted while the task was running")
+
+    def _shared_store(self) -> TaskStore | None:
+        nodes = self._server.nodes
+        store = None if nodes is None else nodes.task_store()
+        if nodes is not None and store is not None:
+            self._elsewhere = Elsewhere(nodes, store, self._jobs.get)
+        return store
 
     async def close(self) -> None:
         await asyncio.sleep(0)  # all of them have begun: one that has not would never end
@@ -114,9 +126,16 @@ class TaskService:
         tool: "Tool[..., Any]",
         arguments: dict[str, Any],
         request: Request,
-        connection: Connection,
-    ) -> dict[str, Any]:
+        connection: Link,
+    ) -> Any:
         """Start the tool and answer with the task; it can be read before the answer is out."""
+        before = BeforeTask(request, connection, tool.function.owner)
+        refusal = await tool.prepare(before, arguments, request.revision)
+        if refusal is not None and not request.revision.modern:
+            # Who asked for a task understands a task or an error (digest S90).
+            raise McpError(INTERNAL_ERROR, data=getattr(refusal.content[0], "text", None))
+        if refusal is not None:
+            return refusal
         if len(self._jobs) >= self._server.limits.max_in_flight:
             raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {len(self._jobs)} are running")
         session: Session = connection.session
@@ -125,12 +144,15 @@ class TaskService:
             await self._store.create(record)
         except StoreFull as error:
             raise McpError(INTERNAL_ERROR, data=f"Too many tasks: {error}") from None
+        except StoreAway as error:
+            raise Unavailable("The task could not be kept") from error
         except StoreError as error:
             raise McpError(INTERNAL_ERROR, data="The task could not be kept") from error
         except asyncio.CancelledError:
             self._lost.add(record.task_id)  # it may be there, but nobody will run it
             raise
         job = Job(record, self._store, request, session, self._changed)
+        job.answered = before.answered
         self._start(job, tool, arguments, record.ttl_ms)
         if not request.revision.modern:
             return {"task": core_task(record)}
@@ -176,13 +198,41 @@ class TaskService:
         made_in_core = job is not None and job.request.revision.tasks
         if made_in_core and session.ready:
             session.connection.notify("notifications/tasks/status", core_task(record))
+        self._show(record)
+        if self._server.nodes is not None:
+            self._server.nodes.tell("task", record.task_id)
+
+    def _show(self, record: TaskRecord) -> None:
         for other in self._server.sessions:
             if other.principal == record.principal:
                 other.task_changed(record.task_id, extension_task(record))
 
+    # -- the other nodes -------------------------------------------------------------------
+
+    def concerns(self) -> set[str]:
+        """The tasks that somebody here runs or watches."""
+        watched = (session.watched_tasks() for session in self._server.sessions)
+        return set(self._jobs).union(*watched)
+
+    async def heard(self, task_id: str) -> None:
+        """Another node has changed a task: perhaps it has ended one of ours."""
+        if self._elsewhere is not None:
+            self._elsewhere.heard(task_id)
+        job = self._jobs.get(task_id)
+        watchers = [s for s in self._server.sessions if task_id in s.watched_tasks()]
+        who = {session.principal for session in watchers}
+        if job is not None:
+            who.add(job.principal)
+        for principal in who:
+            record = await self._guarded(self._store.get(task_id, principal))
+            if record is not None:
+                self._show(record)
+                if job is not None and record.is_terminal:
+                    job.stop()
+
     # -- the methods -----------------------------------------------------------------------
 
-    async def _find(self, request: Request, connection: Connection) -> TaskRecord:
+    async def _find(self, request: Request, connection: Link) -> TaskRecord:
         """The task of a request: unknown, expired and somebody else's are all unknown."""
         if request.revision.modern and not _declares(request):
             raise _undeclared()
@@ -207,6 +257,8 @@ class TaskService:
     async def _guarded(self, reading: Any) -> Any:
         try:
             return await reading
+        except StoreAway as error:
+            raise Unavailable("The tasks cannot be read now") from error
         except StoreError as error:
             raise McpError(INTERNAL_ERROR, data="The tasks cannot be read now") from error
 
@@ -218,13 +270,13 @@ class TaskService:
         who = session.principal
         return [id for id in ids if await self._guarded(self._store.get(id, who))]
 
-    async def _get(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _get(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         if not request.revision.modern:
             return core_task(record)
         return {**extension_task(record), **self._server.stamps(request.revision)}
 
-    async def _list(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _list(self, request: Request, connection: Link) -> dict[str, Any]:
         cursor = request.params.cursor
         page = self._store.page(connection.session.principal, _position(cursor), PAGE)
         try:
@@ -236,7 +288,7 @@ class TaskService:
             shown["nextCursor"] = base64.urlsafe_b64encode(following.encode()).decode()
         return shown
 
-    async def _cancel(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _cancel(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         job = self._jobs.get(record.task_id)
         try:
@@ -245,13 +297,14 @@ class TaskService:
             else:
                 change = self._store.update(record.task_id, lambda r: transition(r, "cancelled"))
                 record = await self._guarded(change) or record
+                self._changed(record, connection.session)  # the node that runs it hears so
         except IllegalTransition:
             if not request.revision.modern:
                 text = f"The task is {record.status} already"
                 raise McpError(INVALID_PARAMS, data=text) from None
         return self._server.stamps(request.revision) or core_task(record)
 
-    async def _update(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _update(self, request: Request, connection: Link) -> dict[str, Any]:
         record = await self._find(request, connection)
         try:
             raw = request.params.input_responses
@@ -261,16 +314,22 @@ class TaskService:
         job = self._jobs.get(record.task_id)
         if job is not None:
             await self._guarded(job.answer(responses))
+        elif self._elsewhere is not None:
+            await self._guarded(self._elsewhere.answer(record.task_id, responses))
         return self._server.stamps(request.revision)
 
-    async def _result(self, request: Request, connection: Connection) -> dict[str, Any]:
+    async def _result(self, request: Request, connection: Link) -> dict[str, Any]:
         """Wait for the end, be asked meanwhile, and return exactly what the call gave."""
         record = await self._find(request, connection)
+        asked: set[str] = set()
         while not record.is_terminal:
             job = self._jobs.get(record.task_id)
             if job is not None:
-                with job.collected_by(connection.session):
+                with job.collected_by(connection):
                     await job.done.wait()
+            elif self._elsewhere is not None:
+                news = self._elsewhere.wait(record, connection, asked, POLL_MS / 1000)
+                await self._guarded(news)
             else:  # another process runs it, or it is just being finished
                 await asyncio.sleep(POLL_MS / 1000)
             record = await self._find(request, connection)

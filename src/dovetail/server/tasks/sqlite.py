@@ -37,13 +37,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-from msgspec.structs import replace
-
-from dovetail.errors import INTERNAL_ERROR, MESSAGES
-from dovetail.server.tasks.record import StoreError, TaskRecord, transition
+from dovetail.server.tasks.encoding import decoded, decoded_head, encoded, failing
+from dovetail.server.tasks.record import StoreError, TaskRecord
 from dovetail.server.tasks.store import (
-    RESERVE,
     Change,
     Clock,
     TaskLimits,
@@ -111,11 +107,6 @@ _SELECT = """SELECT head, payload, owner FROM tasks
 _UPDATE = "UPDATE tasks SET owner = ?, charge = ?, head = ?, payload = ? WHERE task_id = ?"
 _PAGE = """SELECT number, head, owner FROM tasks WHERE principal IS ? AND number > ?
     AND (expires_at IS NULL OR expires_at > ?) ORDER BY number LIMIT ?"""
-
-_Payload = tuple[bytes | None, bytes | None, dict[str, bytes], frozenset[str]]
-_encode = msgspec.msgpack.Encoder().encode
-_decode_head = msgspec.msgpack.Decoder(TaskRecord).decode
-_decode_payload = msgspec.msgpack.Decoder(_Payload).decode
 
 
 class SqliteStore:
@@ -256,11 +247,11 @@ class SqliteStore:
             )
             identity = (record.task_id, record.principal)
             state = (self._name, record.expires_at, charge(record))
-            db.execute(_INSERT, (*identity, *state, *_encoded(record)))
+            db.execute(_INSERT, (*identity, *state, *encoded(record)))
 
     def _get(self, db: sqlite3.Connection, task_id: str) -> TaskRecord | None:
         row = self._current(db, task_id)
-        return None if row is None else _decoded(row[0], row[1])
+        return None if row is None else decoded(row[0], row[1])
 
     def _current(self, db: sqlite3.Connection, task_id: str) -> Any:
         """The row, after a look at whether somebody still works on it."""
@@ -280,7 +271,7 @@ class SqliteStore:
             row = self._select(db, task_id)
             if row is None:
                 return None
-            record = _decoded(row[0], row[1])
+            record = decoded(row[0], row[1])
             after = apply_change(record, change, self._limits, self._clock())
             if after is not record:
                 self._check_growth(db, charge(after) - charge(record))
@@ -302,7 +293,7 @@ class SqliteStore:
         rows = db.execute(_PAGE, query).fetchall()
         if self._bury(db, {row[2] for row in rows}):
             rows = db.execute(_PAGE, query).fetchall()
-        heads = [_read(_decode_head, row[1]) for row in rows[:limit]]
+        heads = [decoded_head(row[1]) for row in rows[:limit]]
         return heads, str(rows[limit - 1][0]) if len(rows) > limit else None
 
     def _recover(self, db: sqlite3.Connection, reason: str) -> int:
@@ -333,9 +324,9 @@ class SqliteStore:
         with _transaction(db):
             db.execute("DELETE FROM tasks WHERE expires_at <= ?", (now,))
             rows = db.execute("SELECT head, payload FROM tasks WHERE owner = ?", (owner,))
-            lost = [_decoded(*row) for row in rows.fetchall()]
+            lost = [decoded(*row) for row in rows.fetchall()]
             for record in lost:
-                after = apply_change(record, _failing(reason), self._limits, now)
+                after = apply_change(record, failing(reason), self._limits, now)
                 _write(db, after, owner)
             db.execute("DELETE FROM owners WHERE name = ?", (owner,))
         _owner_file(self._path, owner).unlink(missing_ok=True)
@@ -452,30 +443,4 @@ def _transaction(db: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iterator[No
 
 def _write(db: sqlite3.Connection, record: TaskRecord, owner: str) -> None:
     runs = None if record.is_terminal else owner
-    db.execute(_UPDATE, (runs, charge(record), *_encoded(record), record.task_id))
-
-
-def _encoded(record: TaskRecord) -> tuple[bytes, bytes]:
-    payload = (record.outcome, record.error, record.input_requests, record.asked_keys)
-    return _encode(record.head()), _encode(payload)
-
-
-def _decoded(head: bytes, payload: bytes) -> TaskRecord:
-    outcome, error, questions, keys = _read(_decode_payload, payload)
-    record = _read(_decode_head, head)
-    return replace(record, outcome=outcome, error=error, input_requests=questions, asked_keys=keys)
-
-
-def _read(decode: Callable[[bytes], _T], data: bytes) -> _T:
-    try:
-        return decode(data)
-    except msgspec.DecodeError as error:
-        raise StoreError(f"The task store holds a record that cannot be read: {error}") from error
-
-
-def _failing(reason: str) -> Change:
-    # Shorter than what every task has in reserve, so that this always fits.
-    text = reason[: RESERVE // 8]
-    message = MESSAGES[INTERNAL_ERROR]
-    error = msgspec.json.encode({"code": INTERNAL_ERROR, "message": message, "data": text})
-    return lambda record: transition(record, "failed", error=error, status_message=text)
+    db.execute(_UPDATE, (runs, charge(record), *encoded(record), record.task_id))

@@ -29,6 +29,7 @@ __all__ = [
     "Change",
     "Clock",
     "MemoryStore",
+    "SharedStore",
     "TaskLimits",
     "TaskStore",
     "apply_change",
@@ -143,6 +144,13 @@ class TaskStore(Protocol):
 
     async def close(self) -> None:
         """Free everything. Calls after it raise `StoreError`; closing twice is fine."""
+
+
+class SharedStore(TaskStore, Protocol):
+    """A store of several nodes, any of which may run a task."""
+
+    async def owner(self, task_id: str) -> str | None:
+        """The node that runs a task now."""
 
 
 def check_new(record: TaskRecord, limits: TaskLimits) -> None:

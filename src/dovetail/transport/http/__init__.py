@@ -1,0 +1,1 @@
+"""Streamable HTTP and WebSocket as one ASGI application."""

@@ -1,0 +1,222 @@
+"""2025-03-26 to 2025-11-25 over HTTP: POST, GET and DELETE of a session.
+
+A POST with a request is answered by JSON, or by an event stream if there is something
+to say before the answer. A client that hangs up has cancelled nothing (digest 10.3):
+its request goes on, and what it missed waits in the log of the stream.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dovetail.core.exchange import Handshake, Headers, known_version
+from dovetail.core.peer import Batch, Request
+from dovetail.core.peer import Reply as Refusal
+from dovetail.errors import INVALID_REQUEST, PARSE_ERROR, McpError
+from dovetail.spec.revisions import BY_ID
+from dovetail.transport.http.auth import Principal
+from dovetail.transport.http.body import Refused
+from dovetail.transport.http.events import EventStream, until_hung_up
+from dovetail.transport.http.post import Post
+from dovetail.transport.http.replies import Receive, Reply, Send, send_json, send_reply
+from dovetail.transport.http.sessions import HttpSession, LoggedStream, event_place
+
+if TYPE_CHECKING:
+    from dovetail.transport.http.app import HttpApp
+
+__all__ = ["Legacy"]
+
+SESSION, LAST_EVENT = b"mcp-session-id", b"last-event-id"
+
+
+class Legacy:
+    """The three verbs, for one application."""
+
+    def __init__(self, app: "HttpApp") -> None:
+        self._app = app
+
+    async def post(
+        self,
+        message: Handshake,
+        headers: Headers,
+        send: Send,
+        principal: Principal | None,
+    ) -> None:
+        app = self._app
+        if message.envelope is not None:
+            app.check_allowed(principal, str(message.envelope.method), message.params)
+        session = self._session(message, headers, None if principal is None else principal.id)
+        try:
+            if len(session.peer.in_flight) >= app.limits.max_in_flight:
+                raise Refused(app.busy(f"{app.limits.max_in_flight} requests are running"))
+            await self._receive(session, message, send, principal)
+        finally:
+            if app.stateless:
+                session.end()
+
+    async def _receive(
+        self, session: HttpSession, message: Handshake, send: Send, principal: Principal | None
+    ) -> None:
+        app = self._app
+        if message.envelope is not None and message.params is not None:
+            event: Any = session.peer.accept(message.envelope, message.params, len(message.body))
+        else:
+            event = session.peer.receive(message.body)
+        if isinstance(event, Request):
+            await Post(app, session, send).serve(event)
+        elif isinstance(event, Batch):
+            self._check_batch(event, session, principal)
+            await Post(app, session, send).serve_batch(event)
+        elif isinstance(event, Refusal):
+            malformed = event.code in (PARSE_ERROR, INVALID_REQUEST)
+            await send_json(send, 400 if malformed else 200, event.frame, app.extra)
+        else:
+            if event is not None:
+                session.take(event)
+            await send_reply(send, Reply(202, headers=app.extra))
+
+    def _check_batch(self, batch: Batch, session: HttpSession, principal: Principal | None) -> None:
+        """All of it may be done, or nothing of it is."""
+        requests = [event for event in batch.events if isinstance(event, Request)]
+        try:
+            for request in requests:
+                self._app.check_allowed(principal, request.method, request.params)
+        except Refused:
+            for request in requests:
+                session.peer.settle(request)
+            raise
+
+    def _session(self, message: Handshake, headers: Headers, principal: str | None) -> HttpSession:
+        app = self._app
+        id = headers.get(SESSION)
+        if id is not None and not app.stateless:
+            return self._known(id, headers, principal)
+        if message.opens:
+            if app.sessions.full:
+                raise Refused(app.busy(f"{len(app.sessions)} sessions are open"))
+            return app.sessions.open(principal)
+        if not app.stateless:
+            text = "The header Mcp-Session-Id is missing: a session starts with 'initialize'"
+            raise Refused(app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+        return self._without_session(headers, principal)
+
+    def _without_session(self, headers: Headers, principal: str | None) -> HttpSession:
+        """Stateless: every request stands alone, of a client that can do nothing special."""
+        self._check_version(headers)
+        named = headers.get(b"mcp-protocol-version", b"").strip().decode("latin-1")
+        session = self._app.sessions.open(principal)
+        session.peer.resume(BY_ID.get(named) or self._app.oldest)
+        return session
+
+    def _known(self, id: bytes, headers: Headers, principal: str | None) -> HttpSession:
+        session = self._app.sessions.get(id.strip().decode("latin-1"), principal)
+        if session is None:
+            text = "There is no such session: it has ended, or never was. Initialize a new one."
+            raise Refused(self._app.refusal(404, McpError(INVALID_REQUEST, data=text)))
+        self._check_version(headers)
+        return session
+
+    def _check_version(self, headers: Headers) -> None:
+        if not known_version(headers):
+            text = "MCP-Protocol-Version names no revision that sessions have"
+            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+
+    # -- GET -------------------------------------------------------------------------------
+
+    async def get(
+        self, headers: Headers, receive: Receive, send: Send, principal: str | None
+    ) -> None:
+        app = self._app
+        accept = headers.get(b"accept", b"*/*")
+        if b"text/event-stream" not in accept and b"*/*" not in accept and b"text/*" not in accept:
+            raise Refused(Reply.text(406, "A GET is answered by text/event-stream only"))
+        session = self._known(self._required(headers), headers, principal)
+        if len(session.live) >= app.http.max_streams:
+            raise Refused(app.busy(f"{len(session.live)} streams of the session are open"))
+        last = headers.get(LAST_EVENT)
+        if last is None:
+            await self._show(session, session.new_stream("g"), 0, receive, send)
+        else:
+            await self._resume(session, last.strip().decode("latin-1"), receive, send)
+
+    def _required(self, headers: Headers) -> bytes:
+        id = headers.get(SESSION)
+        if id is None or self._app.stateless:
+            if self._app.stateless:
+                raise Refused(self._app.not_allowed())
+            text = "The header Mcp-Session-Id is missing"
+            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+        return id
+
+    async def _resume(
+        self, session: HttpSession, event_id: str, receive: Receive, send: Send
+    ) -> None:
+        """Only what followed on that very stream (digest S55)."""
+        place = event_place(event_id)
+        if place is None or not session.issued(place[0]):
+            text = f"Last-Event-ID {event_id!r} is none of this session"
+            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+        name, cursor = place
+        stream = session.live.get(name)
+        if stream is None:
+            stream = LoggedStream(session, name)
+            if self._app.nodes is not None and session.inherits(name):
+                await self._app.nodes.settle(stream)
+            if name.startswith("g"):
+                session.live[name] = stream
+        await self._show(session, stream, cursor, receive, send)
+
+    async def _show(
+        self, session: HttpSession, stream: LoggedStream, cursor: int, receive: Receive, send: Send
+    ) -> None:
+        """Until the client goes or the stream ends. The newest response takes a stream over:
+        that of an older one is most likely a dead connection."""
+        app = self._app
+        gone: asyncio.Future[None] = app.loop.create_future()
+        shown = EventStream(app, send, app.extra, partial(_resolve, gone))
+        await shown.open()
+        await stream.replay(shown, cursor)
+        if session.live.get(stream.name) is stream and not shown.closed:
+            before, stream.shown = stream.shown, shown
+            if before is not None:
+                before.cut()
+            await self._hold(session, stream, shown, gone, receive)
+        await shown.end()
+
+    async def _hold(
+        self,
+        session: HttpSession,
+        stream: LoggedStream,
+        shown: EventStream,
+        gone: asyncio.Future[None],
+        receive: Receive,
+    ) -> None:
+        watch = self._app.loop.create_task(until_hung_up(receive, shown.cut))
+        session.running += 1
+        stands = stream.name.startswith("g")
+        if stands:
+            session.stand(stream)
+        try:
+            await gone
+        finally:
+            watch.cancel()
+            session.running -= 1
+            session.used = self._app.loop.time()
+            if stands:
+                session.unstand(stream)
+            if stream.shown is shown:
+                stream.shown = None
+                if stands:
+                    session.live.pop(stream.name, None)
+
+    # -- DELETE ----------------------------------------------------------------------------
+
+    async def delete(self, headers: Headers, send: Send, principal: str | None) -> None:
+        session = self._known(self._required(headers), headers, principal)
+        self._app.sessions.drop(session)
+        await send_reply(send, Reply(204, headers=self._app.extra))
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
