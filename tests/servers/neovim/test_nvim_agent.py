@@ -470,14 +470,15 @@ def converse(environment: dict[str, str]) -> str:
 
 def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dovetail", "serve", "neovim"]
+    for option in ("--ws", "--http"):
+        done = subprocess.run(
+            [*words, option, "127.0.0.1:0"], capture_output=True, text=True, timeout=20
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "dovetail: neovim is not served to everybody" in done.stderr
     done = subprocess.run(
-        [*words, "--ws", "127.0.0.1:0"], capture_output=True, text=True, timeout=20
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dovetail: neovim opens its own socket; leave --ws out\n"
-    done = subprocess.run(
-        [*words, "--editor-stdio"], input=b"not msgpack", capture_output=True, timeout=20
+        [*words, "--editor-stdio"], input="not msgpack", capture_output=True, text=True, timeout=20
     )
     assert done.returncode == 2
-    assert b"dovetail: " in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == "dovetail: Neovim is gone"
+    assert "Traceback" not in done.stderr

@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def build(options: argparse.Namespace) -> Server:
     """The server for agents other than Claude Code's IDE client."""
+    if options.http is not None or options.ws is not None:
+        print(
+            "dovetail: neovim is not served to everybody who can reach a port; "
+            "set http = true in the plugin's setup, which asks for a token",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
     from dovetail.servers.neovim.agent import agent_server
     from dovetail.servers.neovim.finder import Finder
 
@@ -35,9 +42,6 @@ def build(options: argparse.Namespace) -> Server:
 
 
 def run(options: argparse.Namespace, tap: Tap | None) -> int:
-    if options.ws is not None:
-        print("dovetail: neovim opens its own socket; leave --ws out", file=sys.stderr)
-        return 2
     if options.editor_stdio:
         from dovetail.servers.neovim import host
 

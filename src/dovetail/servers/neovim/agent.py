@@ -4,6 +4,8 @@ Lines and columns count from 1, columns in UTF-16 units. What is read is the tex
 in the editor, saved or not. Tools that change something are there only if allowed.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +15,7 @@ import dovetail
 from dovetail import Context, Server, ToolError
 from dovetail.content import CallToolResult, TextContent
 from dovetail.servers.neovim.agent_lsp import add_lsp
+from dovetail.servers.neovim.agent_own import add_own_tools
 from dovetail.servers.neovim.agent_resources import Resources, add_resources
 from dovetail.servers.neovim.diffs import write_file
 from dovetail.servers.neovim.editor import EditorError
@@ -135,7 +138,16 @@ def agent_server(
         _add_writing(server, office)
     if execute:
         _add_commands(server, office)
-    add_resources(server, Resources(server, desk))
+    resources = Resources(server, desk)
+    add_resources(server, resources)
+
+    @server.lifespan
+    async def attended(_: Server) -> AsyncIterator[None]:
+        with suppress(ToolError):  # no editor yet: then none of its tools
+            await add_own_tools(server, office)
+        async with resources.watched():
+            yield
+
     return server
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -59,13 +61,6 @@ def add_resources(server: Server, resources: "Resources") -> None:
         """What :messages shows."""
         return str(await resources.read("buffers", "messages"))
 
-    @server.lifespan
-    async def watching(_: Server) -> Any:
-        task = asyncio.create_task(resources.watch())
-        yield
-        task.cancel()
-        await asyncio.wait([task])
-
 
 class Resources:
     """Tells subscribers what has changed; the editor is watched only if there are any."""
@@ -100,10 +95,19 @@ class Resources:
                 found |= set(stream.wanted.resource_subscriptions or ())
         return {uri for uri in found if uri.startswith("nvim://")}
 
-    async def watch(self) -> None:
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
         """For as long as the server runs."""
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS if self._wants else POLL_SECONDS / 10)
+            await asyncio.sleep(POLL_SECONDS if self._wants else POLL_SECONDS / 2)
             try:
                 await self._look()
             except (EditorError, ToolError) as error:

@@ -6,7 +6,7 @@ import hmac
 import logging
 import secrets
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail import Server
 from dovetail.runtime.connection import Connection, Tap
@@ -18,6 +18,9 @@ from dovetail.servers.neovim.ide import LIMITS, ide_server
 from dovetail.servers.neovim.rpc import LinkClosed, text_of, value_of
 from dovetail.transport import ending, stdio
 from dovetail.transport.websocket import Listener, Refusal, SocketLimits, Upgrade, listen
+
+if TYPE_CHECKING:
+    from dovetail.servers.neovim.door import Door
 
 __all__ = ["run"]
 
@@ -70,6 +73,16 @@ async def _live(own_in: int, own_out: int, tap: Tap | None) -> int:
     return 0
 
 
+class _Here:
+    """The desk of the host's own editor."""
+
+    def __init__(self, place: Workplace) -> None:
+        self._place = place
+
+    async def workplace(self) -> Workplace:
+        return self._place
+
+
 class Host:
     """One editor, its IDE socket, and what belongs to it."""
 
@@ -82,6 +95,7 @@ class Host:
         self._token = ""
         self._listener: Listener | None = None
         self._lock: lockfile.LockFile | None = None
+        self._door: Door | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients: set[Connection] = set()
         self._told: int | None = None  # how many clients the editor knows of
@@ -100,11 +114,27 @@ class Host:
         self._listener = await self._listen(settings["port"] or 0)
         self._write_lock(self._listener.port)
         await self._watch()
+        if self.model.settings.get("http"):
+            self._open_door(settings["http_token"], settings["http_port"] or 0)
         await self._started(self._listener.port)
+
+    def _open_door(self, token: str, port: int) -> None:
+        settings = self.model.settings
+        try:
+            from dovetail.servers.neovim.agent import agent_server
+            from dovetail.servers.neovim.door import open_door
+
+            desk = _Here(self.place)
+            agents = agent_server(desk, write=settings["write"], execute=settings["exec"])
+            self._door = open_door(agents, token, port)
+        except (ImportError, OSError) as error:
+            log.error("HTTP is not served: %s", error)
 
     async def _started(self, port: int) -> None:
         lock = "" if self._lock is None else str(self._lock.path)
-        await self.editor.ask("process", "started", {"port": port, "lock": lock})
+        http_port = 0 if self._door is None else self._door.port
+        news = {"port": port, "lock": lock, "http_port": http_port}
+        await self.editor.ask("process", "started", news)
 
     async def close(self) -> None:
         """In order: diffs are answered, then clients go, then nobody finds us any more."""
@@ -114,6 +144,8 @@ class Host:
             await self._listener.close()
         if self._lock is not None:
             self._lock.remove()
+        if self._door is not None:
+            await self._door.close()
 
     # -- the socket ----------------------------------------------------------------------
 
