@@ -1,4 +1,4 @@
-"""The project's own rules: requirements 000 to 002, the decisions between them, issue 2."""
+"""The project's own rules: requirements 000 to 003, the decisions between them, issue 2."""
 
 TABLE = """\
 = requirement 000
@@ -91,6 +91,23 @@ R002-24 | D | server | http | POST takes messages, GET opens the event stream.
 R002-25 | D | server | http | Events are named `message` and hold the JSON.
 R002-26 | D | both | http | A stream can be resumed after its last event.
 R002-27 | D | server | http | Losing the stream cancels nothing.
+= requirement 003
+R003-01 | A-D | server | neovim | `initialize` is answered with the capabilities of the editor.
+R003-02 | A-D | server | neovim | `notifications/initialized` is received and starts the service.
+R003-03 | A-D | server | neovim | `tools/list` gives the registered tools.
+R003-04 | A-D | server | neovim | `tools/call` runs a tool and answers with its result.
+R003-05 | A-D | server | neovim | The server is named "Claude Code Neovim MCP".
+R003-06 | B | server | neovim | 2025-03-26 is supported at least.
+R003-07 | A-D | server | neovim | Requests, answers, errors and notifications have the shapes shown.
+R003-08 | A-D | server | neovim | An unknown method is -32601.
+R003-09 | A-D | server | neovim | `notifications/cancelled` ends the call and closes its diff.
+R003-10 | A-D | server | neovim | `selection_changed` tells of a changed selection.
+R003-11 | A-D | server | neovim | `at_mentioned` sends a file or lines of it.
+R003-12 | A-D | server | neovim | Broken JSON is -32700, a broken request -32600.
+R003-13 | A-D | server | neovim | Bad parameters are -32602.
+R003-14 | A-D | server | neovim | `diagnostics_changed` tells whose diagnostics changed.
+R003-15 | A-D | server | neovim | `log_event` reports events, if it is switched on.
+R003-16 | A-D | server | neovim | A failure of ours is -32603 and hurts no other call.
 = requirements/README.md
 D-revisions | A-E | server | engine | All five revisions are served; the handshake answers the one
     asked for, else 2025-11-25.

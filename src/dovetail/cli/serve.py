@@ -26,6 +26,7 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 PRODUCTS: dict[str, str] = {
     "sources": "dovetail.servers.sources",
     "lisp": "dovetail.servers.lisp.product",
+    "neovim": "dovetail.servers.neovim",
 }
 
 

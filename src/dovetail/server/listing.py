@@ -50,7 +50,11 @@ class Listing:
     def _build(self, revision: Revision, start: int) -> dict[str, Any]:
         items = list(self._items.values())
         end = len(items) if self._page_size is None else start + self._page_size
-        shown = [project(self._describe(item, revision), revision) for item in items[start:end]]
+        shown = [
+            project(self._describe(item, revision), revision)
+            for item in items[start:end]
+            if getattr(item, "listed", True)
+        ]
         page: dict[str, Any] = {self._member: shown, **self._stamps(revision)}
         if end < len(items):
             page["nextCursor"] = _cursor(list(self._items)[end - 1])

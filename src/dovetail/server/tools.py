@@ -61,6 +61,7 @@ class Tool(Handle, Generic[P, R]):
         self._call = function.call
         self.timeout = timeout
         self.task = task
+        self.listed = True  # False hides it from tools/list; those who know it may call it
         self.scopes = scopes
         self.preparation: Preparation | None = None
         self.start = self._starter()
@@ -85,6 +86,7 @@ class Tool(Handle, Generic[P, R]):
             task=self.task,
             scopes=self.scopes,
         )
+        copy.listed = self.listed
         copy.preparation = self.preparation
         return copy
 

@@ -10,7 +10,7 @@ The binding is written down in ``docs/protocol/websocket.md``.
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec import Struct
@@ -88,6 +88,7 @@ class Listener:
         path: str | None,
         max_frame: int,
         limits: SocketLimits,
+        subprotocol_needed: bool,
     ) -> None:
         self.connect = connect
         self.judge = judge
@@ -95,6 +96,7 @@ class Listener:
         self.path = path
         self.max_frame = max_frame
         self.limits = limits
+        self.subprotocol_needed = subprotocol_needed
         self.strangers: set[_Client] = set()  # not upgraded yet
         self.clients: set[_Client] = set()
         self._server: asyncio.Server | None = None
@@ -126,17 +128,25 @@ async def listen(
     path: str | None = None,
     max_frame: int = 4 * 1024 * 1024,
     limits: SocketLimits | None = None,
+    subprotocol_needed: bool = True,
 ) -> Listener:
     """Listen on ``host`` and ``port`` (0: any free one).
 
     ``judge`` sees each upgrade request and returns a ``Refusal``, the name of
     the client's principal, or None for a client without one; ``connect`` gets
-    that name and makes the engine's side.
+    that name and makes the engine's side. Without ``subprotocol_needed`` a client
+    that offers no subprotocol at all is taken too.
     """
     guard = guard or Guard.of(host)
-    listener = Listener(connect, judge, guard, path, max_frame, limits or SocketLimits())
+    limits = limits or SocketLimits()
+    listener = Listener(connect, judge, guard, path, max_frame, limits, subprotocol_needed)
     await listener.start(host, port)
     return listener
+
+
+def _select(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Ours if it is offered; `_refuse` has seen to it that it is where it must be."""
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
 class _Client(asyncio.Protocol):
@@ -146,7 +156,10 @@ class _Client(asyncio.Protocol):
         self._listener = listener
         self._limits = listener.limits
         self._protocol = ServerProtocol(
-            subprotocols=[SUBPROTOCOL], max_size=listener.max_frame, logger=_silent
+            subprotocols=[SUBPROTOCOL],
+            select_subprotocol=_select,
+            max_size=listener.max_frame,
+            logger=_silent,
         )
         self._loop = asyncio.get_running_loop()
         self._request: asyncio.Future[Request] = self._loop.create_future()
@@ -264,7 +277,8 @@ class _Client(asyncio.Protocol):
         if reason is not None:
             return Refusal(403, reason)
         offered = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
-        if SUBPROTOCOL not in (name.strip() for name in offered.split(",")):
+        names = [name.strip() for name in offered.split(",")]
+        if SUBPROTOCOL not in names and (offered or self._listener.subprotocol_needed):
             return Refusal(400, f"Offer the WebSocket subprotocol {SUBPROTOCOL!r}")
         return None
 
