@@ -137,6 +137,8 @@ class ConnectionClosed(DovetailError):
 
 class TargetError(DovetailError):
     """What a command names cannot be used; one line says why and what would help."""
+
+
 class HttpError(DovetailError):
     """An HTTP status that is no answer to the request: 401, 404, 500 …"""
 

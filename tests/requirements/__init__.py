@@ -11,7 +11,7 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
         may go on in an indented line.    // a remark, mostly why it is not ours or not ours yet
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
-recommendations that others rely on; ``R000 R001 R002 R003 R004 INV`` the requirement documents; ``D``
+recommendations that others rely on; ``R000`` to ``R004`` and ``INV`` our documents; ``D``
 decisions between them; ``E`` malformed input; ``F`` features of the engine.
 """
 
@@ -32,7 +32,19 @@ REVISIONS = {
 SIDES = frozenset({"server", "client", "both"})
 # Parts that exist: each of their requirements needs a test. Building a part moves it up here.
 BUILT = frozenset(
-    {"engine", "ask", "bearer", "websocket", "oauth", "logging", "progress", "subscriptions", "tasks", "neovim", "sources"}
+    {
+        "engine",
+        "ask",
+        "bearer",
+        "websocket",
+        "oauth",
+        "logging",
+        "progress",
+        "subscriptions",
+        "tasks",
+        "neovim",
+        "sources",
+    }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).
 LATER = frozenset({"http", "client", "lisp", "host"})
