@@ -22,12 +22,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.add_argument(
-        "server",
-        nargs="*",
-        metavar="URL | -- COMMAND",
-        help="where a server is, or how to start it",
-    )
+    parser.add_argument("url", nargs="?", metavar="URL | -- COMMAND ...", help="the server")
     parser.add_argument(
         "--header",
         action="append",
@@ -114,7 +109,7 @@ def _fuzz(target: Target, revision: Revision, options: argparse.Namespace) -> in
             "accept": "application/json, text/event-stream",
         }
         for frame in failure.frames:
-            print(curl(options.server[0], headers, frame), file=out)
+            print(curl(options.url, headers, frame), file=out)
     return 1
 
 
@@ -141,20 +136,22 @@ def _bench(target: Target, options: argparse.Namespace) -> int:
 
 
 def _target(options: argparse.Namespace) -> Target:
-    if not options.server:
-        raise TargetError("name a server: dovetail check -- COMMAND ...")
+    if bool(options.url) == bool(options.command):
+        raise TargetError("name a server: dovetail check URL, or dovetail check -- COMMAND ...")
     calls = dict(_call(written) for written in options.call)
     headers = dict(_header(written) for written in options.header)
-    scheme = options.server[0].partition("://")[0] if len(options.server) == 1 else ""
+    scheme = (options.url or "").partition("://")[0]
     if scheme in ("http", "https"):
         from dovetail.check.http import HttpTarget
 
-        return HttpTarget(options.server[0], calls, options.timeout, headers)
+        return HttpTarget(options.url, calls, options.timeout, headers)
     if scheme in ("ws", "wss"):
         from dovetail.check.ws import WsTarget
 
-        return WsTarget(options.server[0], calls, options.timeout, headers)
-    return StdioTarget(options.server, calls, options.timeout)
+        return WsTarget(options.url, calls, options.timeout, headers)
+    if options.url:
+        raise TargetError(f"{options.url!r} is no URL; a command comes after --")
+    return StdioTarget(options.command, calls, options.timeout)
 
 
 def _header(written: str) -> tuple[str, str]:

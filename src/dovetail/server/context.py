@@ -257,11 +257,6 @@ class Context(Generic[S]):
         if missing:
             raise self._missing(missing)
 
-    def answered_keys(self) -> list[str]:
-        """The questions that came back with answers in this request (2026-07-28)."""
-        responses = getattr(self._request.params, "input_responses", UNSET)
-        return [] if responses is UNSET else list(msgspec.json.decode(responses, type=dict))
-
     async def sample(self, messages: Any, *, max_tokens: int, **options: Any) -> "Sampled":
         """Let the client's model continue ``messages``; the options are those of ``Sample``."""
         from dovetail.server.questions import Sample

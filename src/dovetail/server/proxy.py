@@ -257,7 +257,7 @@ class ProxyServer(Server):
 
     def _resumed(self, ctx: Context[Any]) -> "Forwarded | None":
         """The request that waits for the answers in ``ctx``; their key cannot be guessed."""
-        for key in ctx.answered_keys():
+        for key in ctx.answered:
             call = self._held.get(key)
             if call is not None and call.fits(ctx):
                 del self._held[key]

@@ -231,14 +231,14 @@ class BeforeTask(Context[Any]):
     """The context of what runs before a task is made; the task need not ask again."""
 
     @cached_property
-    def answered(self) -> dict[str, Any]:
+    def answers_so_far(self) -> dict[str, Any]:
         return {}
 
     async def ask_all(
         self, questions: Mapping[str, "Question[Any]"], *, as_task: bool = False
     ) -> dict[str, Any]:
         answers = await super().ask_all(questions, as_task=as_task)
-        self.answered.update(answers)
+        self.answers_so_far.update(answers)
         return answers
 
 

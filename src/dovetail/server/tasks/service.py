@@ -152,7 +152,7 @@ class TaskService:
             self._lost.add(record.task_id)  # it may be there, but nobody will run it
             raise
         job = Job(record, self._store, request, session, self._changed)
-        job.answered = before.answered
+        job.answered = before.answers_so_far
         self._start(job, tool, arguments, record.ttl_ms)
         if not request.revision.modern:
             return {"task": core_task(record)}
