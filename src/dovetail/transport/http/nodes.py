@@ -304,7 +304,7 @@ class _Answer:
         part = _Part(self._status, self._headers, body, more)
         self._status, self._headers = 0, []
         try:
-            await self._conversation.send(_encode(part))
+            await self._conversation.send(_encode(part), last=not more)
         except BackplaneAway as error:
             raise OSError("the other node is gone") from error  # as from a client that hung up
 
