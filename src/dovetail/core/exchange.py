@@ -18,7 +18,7 @@ from dovetail.core.peer import (
     Notification,
     Request,
     bad_envelope,
-    check_request,
+    bad_request,
     names_envelope,
     params_error,
     unknown_method,
@@ -141,9 +141,11 @@ class Intake:
         except RemoteProtocolError as error:
             return self._unreadable(headers, body, error)
         method = envelope.method
-        if isinstance(method, UnsetType) or envelope.id is UNSET:
+        id: Any = envelope.id
+        if isinstance(method, UnsetType) or id is UNSET:
             return self._no_request(headers, body, envelope)
-        check_request(envelope)
+        if id is None or envelope.result is not UNSET or envelope.error is not UNSET:
+            raise bad_request(envelope)
         raw = envelope.params
         try:
             params = decode_params[method](b"{}" if raw is UNSET else raw)
@@ -152,7 +154,6 @@ class Intake:
         meta = params.meta
         if meta is UNSET or not self._is_modern(meta):
             return self._without_envelope(headers, body, envelope, params)
-        id: Any = envelope.id
         handler = self._handler(headers, method, meta, params, id)
         if method == "tools/call" and params.name in self._mirrors:
             _check_mirrors(headers, self._mirrors[params.name], params.arguments, id)
