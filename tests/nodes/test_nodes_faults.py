@@ -12,6 +12,7 @@ import httpx
 import pytest
 from nodes_lab import CLIENT, Client, Modern, Node, Stream, eventually
 
+from dovetail.backplane.redis import RedisBackplane
 from redis_server import RedisServer
 from support import run
 
@@ -264,6 +265,59 @@ def test_two_clients_take_a_session_over_at_once(start: Start, redis_url: str) -
     run(main())
 
 
+def test_questions_on_the_next_node_have_ids_of_their_own(start: Start, redis_url: str) -> None:
+    """An answer that was meant for the dead node must not settle a question of the other."""
+
+    async def main() -> None:
+        one, two = start(2, redis_url, lease=LEASE)
+        async with connected() as http:
+            client = await Client(http).open(one)
+            value = {"action": "accept", "content": {"name": "Late"}}
+            async with client.calling(one, "greet") as stream:
+                before = await stream.notified("elicitation/create")
+                one.kill()
+            assert await persistently(client, two, "where") == two.pid
+            async with client.calling(two, "greet") as stream:
+                question = await stream.notified("elicitation/create")
+                assert question["id"] != before["id"]
+                for id, name in ((before["id"], "Late"), (question["id"], "Ann")):
+                    value = {"action": "accept", "content": {"name": name}}
+                    answer = {"jsonrpc": "2.0", "id": id, "result": value}
+                    assert (await client.send(two, answer)).status_code == 202
+                (last,) = await stream.rest()
+                assert last["result"]["structuredContent"] == {"result": "Hello Ann"}
+
+    run(main())
+
+
+def test_a_record_that_somebody_else_wrote_is_not_believed(
+    start: Start, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        one, two = start(2, redis_server.url, lease=LEASE, auth=True)
+        engine = RedisBackplane(redis_server.url)
+        await engine.open()
+        async with connected() as http:
+            ann = await Client(http, "ann").open(one)
+            record = await engine.records.get(ann.session)
+            assert record is not None
+            assert b"ann" in record
+            await engine.records.put(ann.session, record.replace(b"ann", b"bob"), 60)
+            one.kill()
+            bob = Client(http, "bob")
+            bob.headers["mcp-session-id"] = ann.session
+
+            async def is_refused() -> bool:
+                response = await bob.post(two, "tools/list", {})
+                assert response.status_code in (404, 503)
+                return response.status_code == 404
+
+            await eventually(is_refused)
+        await engine.close()
+
+    run(main())
+
+
 # -- the engine ------------------------------------------------------------------------------
 
 
@@ -280,6 +334,7 @@ async def _without_engine(one: Node, two: Node, client: Client, modern: Modern) 
             {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT},
         ),
     ]
+    refused.append(await client.http.delete(f"{one.url}/mcp", headers=client.headers))
     params = {"name": "dig", "arguments": {"gate": "/"}}
     tasks = Modern(client.http, tasks=True)
     refused.append(await tasks.post(one, "tools/call", params))

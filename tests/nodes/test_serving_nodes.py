@@ -244,7 +244,7 @@ def test_a_mistake_is_one_line(
     assert said in serve_in_vain(tmp_path, *options, **environment)
 
 
-# -- the page ----------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def test_the_program_of_the_page_makes_an_application() -> None:

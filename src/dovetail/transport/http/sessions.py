@@ -309,7 +309,7 @@ class Sessions:
         self._by_id.pop(session.id, None)
         session.end()
         if self._app.nodes is not None:
-            self._app.nodes.forget(session)
+            self._app.nodes.expired(session)
 
     def lose(self, session: HttpSession) -> None:
         """The session goes on, on another node."""
