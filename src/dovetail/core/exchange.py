@@ -96,6 +96,13 @@ class Handshake(Struct, frozen=True):
     envelope: Envelope | None = None
     params: Any = None
 
+    def without_oldest(self) -> None:
+        """2024-11-05 is not spoken here: offer such a client our newest instead (digest S2)."""
+        if self.opens and self.params is not None:
+            wanted = BY_ID.get(self.params.protocol_version)
+            if wanted is not None and not wanted.http:
+                self.params.protocol_version = ""
+
     @property
     def opens(self) -> bool:
         """Whether this is the request that makes a session."""
@@ -318,4 +325,4 @@ def known_version(headers: Headers) -> bool:
     if given is None:
         return True
     revision = BY_ID.get(given.strip(b" \t").decode("latin-1"))
-    return revision is not None and not revision.modern
+    return revision is not None and revision.http and not revision.modern
