@@ -42,6 +42,7 @@ async def persistently(client: Client, node: Node, name: str) -> Any:
 # -- kill -9 -------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_call_is_resumed_on_the_other_node(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_after_kill_9_a_call_is_resumed_on_the_other_node(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_what_was_answered_before_kill_9_is_delivered_once(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -108,6 +110,30 @@ def test_a_stream_through_another_node_ends_with_the_node_that_feeds_it(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
+def test_after_kill_9_of_the_node_between_the_call_goes_on(
+    start: Start, redis_url: str, tmp_path: Path
+) -> None:
+    """It was only passing the stream on: its owner still has it."""
+
+    async def main() -> None:
+        one, two = start(2, redis_url, lease=LEASE)
+        gate = tmp_path / "gate"
+        async with connected() as http:
+            client = await Client(http).open(one)
+            async with client.calling(two, "steps", 5, gate=str(gate)) as stream:
+                await stream.message()
+                last = stream.last_id
+                two.kill()
+                assert await stream.rest() == []
+            gate.touch()
+            rest = await client.resumed(one, last)
+            assert [message.get("id") for message in rest] == [None, 5]
+            assert rest[1]["result"]["structuredContent"] == {"result": one.pid}
+
+    run(main())
+
+
 def test_a_plain_answer_from_another_node_that_dies_is_503(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -128,6 +154,7 @@ def test_a_plain_answer_from_another_node_that_dies_is_503(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_get_stream_is_resumed_and_hears_on(start: Start, redis_url: str) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, lease=LEASE)
@@ -158,6 +185,7 @@ def test_after_kill_9_a_get_stream_is_resumed_and_hears_on(start: Start, redis_u
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_task_has_failed(start: Start, redis_url: str, tmp_path: Path) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, lease=LEASE)
@@ -188,6 +216,7 @@ def test_after_kill_9_a_task_has_failed(start: Start, redis_url: str, tmp_path: 
     run(main())
 
 
+@pytest.mark.verifies("N-principal")
 def test_nobody_else_resumes_a_session_of_a_dead_node(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -218,6 +247,7 @@ def test_nobody_else_resumes_a_session_of_a_dead_node(
     run(main())
 
 
+@pytest.mark.verifies("N-principal")
 def test_nobody_else_sees_a_task(start: Start, redis_url: str, tmp_path: Path) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, auth=True)
@@ -233,6 +263,7 @@ def test_nobody_else_sees_a_task(start: Start, redis_url: str, tmp_path: Path) -
     run(main())
 
 
+@pytest.mark.verifies("N-handed-over")
 def test_a_node_that_is_stopped_hands_its_sessions_over(start: Start, redis_url: str) -> None:
     """At once: it gives its lease back. A minute's lease would fail this test otherwise."""
 
@@ -290,6 +321,7 @@ def test_questions_on_the_next_node_have_ids_of_their_own(start: Start, redis_ur
     run(main())
 
 
+@pytest.mark.verifies("N-principal")
 def test_a_record_that_somebody_else_wrote_is_not_believed(
     start: Start, redis_server: RedisServer
 ) -> None:
@@ -358,6 +390,7 @@ async def _is_away(http: httpx.AsyncClient, *nodes: Node) -> bool:
     return all(answer.status_code == 503 for answer in answers)
 
 
+@pytest.mark.verifies("N-away", "N-back")
 def test_an_engine_that_stops_and_comes_back_empty(
     start: Start, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -390,6 +423,7 @@ def test_an_engine_that_stops_and_comes_back_empty(
     run(main())
 
 
+@pytest.mark.verifies("N-away", "N-back")
 def test_an_engine_that_is_cut_off_for_ten_seconds(
     start: Start, redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ async def apart(**headers: str) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+@pytest.mark.verifies("N-session")
 def test_workers_on_one_port_find_each_others_sessions(
     serve: Callable[..., Served], redis_url: str
 ) -> None:
@@ -178,6 +179,7 @@ def nginx(serve: Callable[..., Served], redis_url: str, tmp_path: Path) -> Itera
     process.wait(20)
 
 
+@pytest.mark.verifies("N-proxy")
 def test_two_nodes_behind_nginx(nginx: Served, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 

@@ -12,7 +12,7 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
 recommendations that others rely on; ``R000 R001 R002 INV`` the three requirement documents; ``D``
-decisions between them; ``E`` malformed input; ``F`` features of the engine.
+decisions between them; ``E`` malformed input; ``F`` features of the engine; ``N`` many nodes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ SIDES = frozenset({"server", "client", "both"})
 # Parts that exist: each of their requirements needs a test. Building a part moves it up here.
 BUILT = frozenset(
     {
-        "engine",
         "ask",
         "bearer",
+        "engine",
+        "http",
         "logging",
+        "nodes",
         "progress",
         "subscriptions",
         "tasks",
         "websocket",
-        "http",
     }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).

@@ -195,9 +195,9 @@ class HttpNodes:
             return {"type": "http.disconnect"}
 
         answer = _Answer(conversation)
-        await self._app.brought(
-            request.method, request.headers, request.body, receive, answer.send, request.principal
-        )
+        asked = request.method, request.headers, request.body
+        with suppress(OSError):  # the other node is gone, and with it its client
+            await self._app.brought(*asked, receive, answer.send, request.principal)
 
     # -- sessions that outlive their node ------------------------------------------------------
 
