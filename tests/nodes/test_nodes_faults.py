@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from nodes_lab import CLIENT, Client, Modern, Node, Stream, eventually
+from nodes_lab import CLIENT, Cable, Client, Modern, Node, Stream, eventually
 
 from dovetail.backplane.redis import RedisBackplane
 from redis_server import RedisServer
@@ -456,6 +456,32 @@ def test_an_engine_that_is_cut_off_for_ten_seconds(
                 assert await client.call(two, "where") == one.pid
                 # And what may have been missed is said.
                 await listening.notified("notifications/tools/list_changed")
+
+    run(main())
+
+
+@pytest.mark.verifies("N-back")
+def test_a_node_that_alone_is_cut_off_gives_up_what_others_took_over(
+    start: Start, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with connected() as http, Cable(redis_server.port) as cable:
+            one = await asyncio.to_thread(lambda: start(1, cable.url, lease=LEASE)[0])
+            (two,) = start(1, redis_server.url, lease=LEASE)
+            client = await Client(http).open(one)
+            untouched = await Client(http).open(one)
+            cable.cut()
+            assert await persistently(client, two, "where") == two.pid
+            assert await untouched.call(one, "where") == one.pid
+            cable.mend()
+            await eventually(lambda: _is_ready(http, one, two))
+
+            async def is_routed() -> bool:
+                return await client.call(one, "where") == two.pid
+
+            await eventually(is_routed)
+            assert await client.call(two, "where") == two.pid
+            assert await untouched.call(two, "where") == one.pid  # nobody had asked for it
 
     run(main())
 
