@@ -43,7 +43,7 @@ def add_tools(server: Server) -> None:
     async def steps(*, ctx: Context) -> str:
         """Reports progress."""
         for done in (1, 2, 3):
-            await ctx.progress(done, 3)
+            ctx.progress(done, 3)
         return "done"
 
     @server.tool(read_only=True)

@@ -339,7 +339,7 @@ def test_other_ways_to_ask_for_the_metadata() -> None:
 # -- mistakes of the author -----------------------------------------------------------------------
 
 
-@pytest.mark.verifies("X42", "SH-scopes")
+@pytest.mark.verifies("SH-scopes")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

@@ -105,6 +105,7 @@ def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     run(main())
 
 
+@pytest.mark.verifies("SH-no-sessions")
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"])
 def test_only_post(method: str) -> None:
     async def main() -> None:
@@ -116,6 +117,7 @@ def test_only_post(method: str) -> None:
     run(main())
 
 
+@pytest.mark.verifies("SH-no-sessions")
 def test_session_headers_mean_nothing() -> None:
     async def main() -> None:
         async with lab(make()) as http:
@@ -159,7 +161,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int, int]] = {
 }
 
 
-@pytest.mark.verifies("S59", "S62")
+@pytest.mark.verifies("S59", "S62", "H-status")
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case: str) -> None:
     change, status, code = REFUSED[case]

@@ -246,6 +246,49 @@ class Modern:
             yield stream
 
 
+class Cable:
+    """The way of one node to the engine, which can be cut: bytes stay away, nothing is closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Cable:
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._port)
+        for source, sink in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(self._pass_on(source, sink))
+            self._tasks.add(task)
+
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._whole.wait()
+                sink.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            sink.close()
+
+
 async def eventually(condition: Callable[[], Any]) -> None:
     """Wait for what another process does."""
     async with asyncio.timeout(20):

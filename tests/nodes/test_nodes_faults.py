@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from nodes_lab import CLIENT, Client, Modern, Node, Stream, eventually
+from nodes_lab import CLIENT, Cable, Client, Modern, Node, Stream, eventually
 
+from dovetail.backplane.redis import RedisBackplane
 from redis_server import RedisServer
 from support import run
 
@@ -41,6 +42,7 @@ async def persistently(client: Client, node: Node, name: str) -> Any:
 # -- kill -9 -------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_call_is_resumed_on_the_other_node(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -67,6 +69,7 @@ def test_after_kill_9_a_call_is_resumed_on_the_other_node(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_what_was_answered_before_kill_9_is_delivered_once(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -107,6 +110,30 @@ def test_a_stream_through_another_node_ends_with_the_node_that_feeds_it(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
+def test_after_kill_9_of_the_node_between_the_call_goes_on(
+    start: Start, redis_url: str, tmp_path: Path
+) -> None:
+    """It was only passing the stream on: its owner still has it."""
+
+    async def main() -> None:
+        one, two = start(2, redis_url, lease=LEASE)
+        gate = tmp_path / "gate"
+        async with connected() as http:
+            client = await Client(http).open(one)
+            async with client.calling(two, "steps", 5, gate=str(gate)) as stream:
+                await stream.message()
+                last = stream.last_id
+                two.kill()
+                assert await stream.rest() == []
+            gate.touch()
+            rest = await client.resumed(one, last)
+            assert [message.get("id") for message in rest] == [None, 5]
+            assert rest[1]["result"]["structuredContent"] == {"result": one.pid}
+
+    run(main())
+
+
 def test_a_plain_answer_from_another_node_that_dies_is_503(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -127,6 +154,7 @@ def test_a_plain_answer_from_another_node_that_dies_is_503(
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_get_stream_is_resumed_and_hears_on(start: Start, redis_url: str) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, lease=LEASE)
@@ -157,6 +185,7 @@ def test_after_kill_9_a_get_stream_is_resumed_and_hears_on(start: Start, redis_u
     run(main())
 
 
+@pytest.mark.verifies("N-killed")
 def test_after_kill_9_a_task_has_failed(start: Start, redis_url: str, tmp_path: Path) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, lease=LEASE)
@@ -187,6 +216,7 @@ def test_after_kill_9_a_task_has_failed(start: Start, redis_url: str, tmp_path: 
     run(main())
 
 
+@pytest.mark.verifies("N-principal")
 def test_nobody_else_resumes_a_session_of_a_dead_node(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
@@ -217,6 +247,7 @@ def test_nobody_else_resumes_a_session_of_a_dead_node(
     run(main())
 
 
+@pytest.mark.verifies("N-principal")
 def test_nobody_else_sees_a_task(start: Start, redis_url: str, tmp_path: Path) -> None:
     async def main() -> None:
         one, two = start(2, redis_url, auth=True)
@@ -232,14 +263,15 @@ def test_nobody_else_sees_a_task(start: Start, redis_url: str, tmp_path: Path) -
     run(main())
 
 
+@pytest.mark.verifies("N-handed-over")
 def test_a_node_that_is_stopped_hands_its_sessions_over(start: Start, redis_url: str) -> None:
-    """At once: it gives its lease back. A minute's lease would fail this test otherwise."""
+    """At once, even to a node that has just started: a lease lasts a minute here."""
 
     async def main() -> None:
-        one, two = start(2, redis_url, lease=3.0)
+        (one,) = start(1, redis_url, lease=60.0)
         async with connected() as http:
             client = await Client(http).open(one)
-            await asyncio.sleep(3.0)  # two has had its link for as long as a lease lasts
+            (two,) = start(1, redis_url, lease=60.0)
             async with client.listening(one) as stream:
                 await asyncio.to_thread(one.stop)
                 await stream.rest()
@@ -264,6 +296,60 @@ def test_two_clients_take_a_session_over_at_once(start: Start, redis_url: str) -
     run(main())
 
 
+def test_questions_on_the_next_node_have_ids_of_their_own(start: Start, redis_url: str) -> None:
+    """An answer that was meant for the dead node must not settle a question of the other."""
+
+    async def main() -> None:
+        one, two = start(2, redis_url, lease=LEASE)
+        async with connected() as http:
+            client = await Client(http).open(one)
+            value = {"action": "accept", "content": {"name": "Late"}}
+            async with client.calling(one, "greet") as stream:
+                before = await stream.notified("elicitation/create")
+                one.kill()
+            assert await persistently(client, two, "where") == two.pid
+            async with client.calling(two, "greet") as stream:
+                question = await stream.notified("elicitation/create")
+                assert question["id"] != before["id"]
+                for id, name in ((before["id"], "Late"), (question["id"], "Ann")):
+                    value = {"action": "accept", "content": {"name": name}}
+                    answer = {"jsonrpc": "2.0", "id": id, "result": value}
+                    assert (await client.send(two, answer)).status_code == 202
+                (last,) = await stream.rest()
+                assert last["result"]["structuredContent"] == {"result": "Hello Ann"}
+
+    run(main())
+
+
+@pytest.mark.verifies("N-principal")
+def test_a_record_that_somebody_else_wrote_is_not_believed(
+    start: Start, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        one, two = start(2, redis_server.url, lease=LEASE, auth=True)
+        engine = RedisBackplane(redis_server.url)
+        await engine.open()
+        async with connected() as http:
+            ann = await Client(http, "ann").open(one)
+            record = await engine.records.get(ann.session)
+            assert record is not None
+            assert b"ann" in record
+            await engine.records.put(ann.session, record.replace(b"ann", b"bob"), 60)
+            one.kill()
+            bob = Client(http, "bob")
+            bob.headers["mcp-session-id"] = ann.session
+
+            async def is_refused() -> bool:
+                response = await bob.post(two, "tools/list", {})
+                assert response.status_code in (404, 503)
+                return response.status_code == 404
+
+            await eventually(is_refused)
+        await engine.close()
+
+    run(main())
+
+
 # -- the engine ------------------------------------------------------------------------------
 
 
@@ -280,6 +366,7 @@ async def _without_engine(one: Node, two: Node, client: Client, modern: Modern) 
             {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT},
         ),
     ]
+    refused.append(await client.http.delete(f"{one.url}/mcp", headers=client.headers))
     params = {"name": "dig", "arguments": {"gate": "/"}}
     tasks = Modern(client.http, tasks=True)
     refused.append(await tasks.post(one, "tools/call", params))
@@ -303,6 +390,7 @@ async def _is_away(http: httpx.AsyncClient, *nodes: Node) -> bool:
     return all(answer.status_code == 503 for answer in answers)
 
 
+@pytest.mark.verifies("N-away", "N-back")
 def test_an_engine_that_stops_and_comes_back_empty(
     start: Start, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -335,6 +423,7 @@ def test_an_engine_that_stops_and_comes_back_empty(
     run(main())
 
 
+@pytest.mark.verifies("N-away", "N-back")
 def test_an_engine_that_is_cut_off_for_ten_seconds(
     start: Start, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -367,6 +456,32 @@ def test_an_engine_that_is_cut_off_for_ten_seconds(
                 assert await client.call(two, "where") == one.pid
                 # And what may have been missed is said.
                 await listening.notified("notifications/tools/list_changed")
+
+    run(main())
+
+
+@pytest.mark.verifies("N-back")
+def test_a_node_that_alone_is_cut_off_gives_up_what_others_took_over(
+    start: Start, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with connected() as http, Cable(redis_server.port) as cable:
+            one = await asyncio.to_thread(lambda: start(1, cable.url, lease=LEASE)[0])
+            (two,) = start(1, redis_server.url, lease=LEASE)
+            client = await Client(http).open(one)
+            untouched = await Client(http).open(one)
+            cable.cut()
+            assert await persistently(client, two, "where") == two.pid
+            assert await untouched.call(one, "where") == one.pid
+            cable.mend()
+            await eventually(lambda: _is_ready(http, one, two))
+
+            async def is_routed() -> bool:
+                return await client.call(one, "where") == two.pid
+
+            await eventually(is_routed)
+            assert await client.call(two, "where") == two.pid
+            assert await untouched.call(two, "where") == one.pid  # nobody had asked for it
 
     run(main())
 

@@ -12,7 +12,8 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
 recommendations that others rely on; ``R000`` to ``R004`` and ``INV`` our documents; ``D``
-decisions between them; ``E`` malformed input; ``F`` features of the engine.
+decisions between them; ``E`` malformed input; ``F`` features of the engine; ``N``
+many nodes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ BUILT = frozenset(
         "engine",
         "ask",
         "bearer",
+        "http",
+        "nodes",
         "websocket",
         "oauth",
         "logging",
@@ -47,7 +50,7 @@ BUILT = frozenset(
     }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).
-LATER = frozenset({"http", "client", "lisp", "host"})
+LATER = frozenset({"client", "lisp", "host"})
 
 
 @dataclass(frozen=True, slots=True)

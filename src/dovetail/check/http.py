@@ -22,7 +22,13 @@ __all__ = ["HttpConversation", "HttpTarget", "Reply"]
 _CHUNK = 65536
 _BOTH = "application/json, text/event-stream"
 # What names the thing a request is about, and so is repeated in a header (2026-07-28).
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/cancel": "taskId",
+}
 
 Headers = Mapping[str, str | None]  # None: leave it out
 Until = Callable[[Message], bool]

@@ -5,6 +5,8 @@ import logging
 import os
 import socket
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dovetail.backplane.base import Backplane
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace, tap: Tap | None) -> int:
         listener = bind(host, port)
     except OSError as error:
         raise TargetError(f"cannot listen on {options.http}: {error.strerror}") from None
-    _announce(listener)
+    _announce(listener, options.target)
     if options.workers > 1:
         from dovetail.cli.workers import supervise
 
@@ -140,13 +142,12 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _announce(listener: socket.socket) -> None:
+def _announce(listener: socket.socket, target: str) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{_shown(host)}:{port}{_PATH}"
-    print(f"dovetail: serving {url}", file=sys.stderr, flush=True)
+    name = Path(target.partition(":")[0]).stem
+    say = partial(print, file=sys.stderr, flush=True)
+    say(f"dovetail: serving {url}")
+    say(f"dovetail: add it to a client: claude mcp add --transport http {name} {url}")
     if not is_loopback(host):
-        print(
-            "dovetail: everybody who can reach this address can use the server",
-            file=sys.stderr,
-            flush=True,
-        )
+        say("dovetail: everybody who can reach this address can use the server")

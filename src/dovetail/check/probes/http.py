@@ -296,16 +296,18 @@ async def http_header_mismatch(t: Trial) -> None:
     fix="Require Mcp-Name for calls, prompts and resources; decode =?base64?...?= first.",
     revisions="E",
     transports=HTTP,
-    covers=("S62",),
+    covers=("S62", "X41"),
 )
 async def http_name_header(t: Trial) -> None:
-    """Calls a tool nobody has: without the header, with another name, and with one in base64."""
+    """Calls a tool nobody has: without the header, with another name, and with one in base64
+    in a header written in capitals."""
     await t.need("tools")
     talk = await http(t)
     message = talk.write.message("tools/call", {"name": "no_such_tool", "arguments": {}})
     expect_error(await talk.post(message, {"mcp-name": None}), 400, HEADER_MISMATCH)
     expect_error(await talk.post(message, {"mcp-name": "other"}), 400, HEADER_MISMATCH)
-    reply = await talk.post(message, {"mcp-name": "=?base64?bm9fc3VjaF90b29s?="})
+    encoded = {"mcp-name": None, "MCP-NAME": "=?base64?bm9fc3VjaF90b29s?="}
+    reply = await talk.post(message, encoded)
     if reply.messages and code_of(reply.messages[0]) == HEADER_MISMATCH:
         raise Broken("the name in base64 was not decoded")
 
@@ -362,25 +364,6 @@ async def http_no_session(t: Trial) -> None:
     reply = await talk.post(talk.write.message("server/discover"))
     if "mcp-session-id" in reply.headers:
         raise Broken(f"it gave the session id {reply.headers['mcp-session-id']!r}")
-
-
-@rule(
-    "http-header-case",
-    "Header names are compared without regard to case.",
-    section="2026-07-28, Transports, Streamable HTTP",
-    fix="Turn header names into lower case before you look for them.",
-    revisions="E",
-    transports=HTTP,
-    covers=("X41",),
-)
-async def http_header_case(t: Trial) -> None:
-    """Posts an ordinary request with header names in capitals."""
-    talk = await http(t)
-    message = talk.write.message("server/discover")
-    plain = talk.headers_for(message)
-    capitals = {name.upper(): value for name, value in plain.items()}
-    none: dict[str, str | None] = dict.fromkeys(plain)
-    expect(await talk.post(message, none | capitals), 200)
 
 
 @rule(

@@ -36,6 +36,7 @@ class EventStream:
         "_pending",
         "_send",
         "_size",
+        "_soon",
         "_stalled",
         "_started",
         "_writer",
@@ -60,6 +61,7 @@ class EventStream:
         self._size = 0
         self._started = False
         self._stalled = False
+        self._soon: asyncio.Handle | None = None  # starts the writer in the next turn
         self._writer: asyncio.Task[None] | None = None
         self._began = 0.0  # when the write that is under way began
         self.said = app.loop.time()
@@ -76,12 +78,19 @@ class EventStream:
             return False
         self._pending.append(chunk)
         self._size += len(chunk)
-        if self._writer is None:
-            self._writer = self._app.loop.create_task(self._write())
+        if self._writer is None and self._soon is None:
+            self._soon = self._app.loop.call_soon(self._start)
         return True
+
+    def _start(self) -> None:
+        self._soon = None
+        self._writer = self._app.loop.create_task(self._write())
 
     async def drained(self) -> None:
         """Wait until the client has taken what was put."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._start()
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
@@ -130,11 +139,17 @@ class EventStream:
         self.closed = True
         self._pending.clear()
         self._app.streams.discard(self)
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if self._stalled and self._writer is not None:
             self._writer.cancel()
 
     async def end(self) -> None:
         """Send what is left, and the end of the response."""
+        if self._soon is not None and not self._started:
+            await self._send_at_once()  # all of it was said in this turn
+            return
         await self.drained()
         if self._stalled:
             return  # it takes not even the end
@@ -142,6 +157,14 @@ class EventStream:
         with suppress(OSError):
             await self.open()
             await self._send({"type": "http.response.body", "body": b""})
+
+    async def _send_at_once(self) -> None:
+        data = b"".join(self._pending)
+        self._extra = (*self._extra, (b"content-length", b"%d" % len(data)))
+        self._close()
+        with suppress(OSError):
+            await self.open()
+            await self._send({"type": "http.response.body", "body": data})
 
 
 async def until_hung_up(receive: Receive, then: Callable[[], None]) -> None:

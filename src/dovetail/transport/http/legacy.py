@@ -43,6 +43,7 @@ class Legacy:
         principal: Principal | None,
     ) -> None:
         app = self._app
+        message.without_oldest()
         if message.envelope is not None:
             app.check_allowed(principal, str(message.envelope.method), message.params)
         session = self._session(message, headers, None if principal is None else principal.id)
@@ -221,6 +222,8 @@ class Legacy:
 
     async def delete(self, headers: Headers, send: Send, principal: str | None) -> None:
         session = self._known(self._required(headers), headers, principal)
+        if self._app.nodes is not None:
+            await self._app.nodes.forget(session.id)
         self._app.sessions.drop(session)
         await send_reply(send, Reply(204, headers=self._app.extra))
 

@@ -12,6 +12,7 @@ a gap: the client hears that everything may have changed.
 """
 
 import asyncio
+import hmac
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,13 @@ __all__ = ["HttpNodes"]
 log = logging.getLogger("dovetail")
 
 _KIND = "http"
+_MAC = 32
 # What a session looks at; the rest was for the node that the request came to.
 _NEEDED = frozenset(
     {b"mcp-session-id", b"mcp-protocol-version", b"last-event-id", b"accept", b"content-type"}
 )
-# Numbers of streams that a session starts with on its next node: above all that it had before.
+# Numbers of streams and of requests that a session starts with on its next node: above all
+# that it had before.
 _NEXT_NODE = 1_000_000
 
 
@@ -113,7 +116,7 @@ class HttpNodes:
     ) -> bool:
         """Whether another node has served this request; otherwise it is ours to serve."""
         id = headers.get(b"mcp-session-id", b"").strip().decode("latin-1")
-        if not id or id in self._app.sessions:
+        if not id or id in self._app.sessions or self._app.stateless:
             return False
         needed = {name: value for name, value in headers.items() if name in _NEEDED}
         request = _encode(_Forwarded(method, needed, body, principal))
@@ -192,9 +195,9 @@ class HttpNodes:
             return {"type": "http.disconnect"}
 
         answer = _Answer(conversation)
-        await self._app.brought(
-            request.method, request.headers, request.body, receive, answer.send, request.principal
-        )
+        asked = request.method, request.headers, request.body
+        with suppress(OSError):  # the other node is gone, and with it its client
+            await self._app.brought(*asked, receive, answer.send, request.principal)
 
     # -- sessions that outlive their node ------------------------------------------------------
 
@@ -209,7 +212,23 @@ class HttpNodes:
             session.session.kept(),
             session.streams,
         )
-        await self._backplane.records.put(session.id, _encode(record), self._record_seconds)
+        data = _encode(record)
+        mac = self._macs(session.id, data)[0]
+        await self._backplane.records.put(session.id, mac + data, self._record_seconds)
+
+    def _macs(self, id: str, data: bytes) -> list[bytes]:
+        """Whoever can write to the engine shall not be able to give a session away."""
+        return self._app.keys.macs(id.encode() + data, b"dovetail session record")
+
+    async def _record(self, id: str) -> _Record | None:
+        data = await self._backplane.records.get(id)
+        if data is None:
+            return None
+        mac, data = data[:_MAC], data[_MAC:]
+        if not any([hmac.compare_digest(mac, ours) for ours in self._macs(id, data)]):
+            log.warning("the record of a session has a wrong MAC: do all nodes share the keys?")
+            return None
+        return _decode_record(data)
 
     @property
     def _record_seconds(self) -> float:
@@ -219,11 +238,12 @@ class HttpNodes:
         """Something in the record is another now. If it cannot be kept, the gap will do it."""
         self._app.home.spawn(self._try(self.keep(session)), "keeping a session")
 
-    def forget(self, session: HttpSession) -> None:
-        """The session has ended, for all nodes."""
-        self._app.home.spawn(self._try(self._forget(session.id)), "forgetting a session")
+    def expired(self, session: HttpSession) -> None:
+        """The session has ended. If the engine is away, its record will expire, too."""
+        self._app.home.spawn(self._try(self.forget(session.id)), "forgetting a session")
 
-    async def _forget(self, id: str) -> None:
+    async def forget(self, id: str) -> None:
+        """Nobody shall find the session again."""
         await self._backplane.records.delete(id)
         await self._backplane.directory.release(_lease(id))
 
@@ -238,12 +258,11 @@ class HttpNodes:
 
     async def _adopt(self, id: str, principal: str | None) -> str | None:
         """Take over a session of a node that is gone; the owner, if somebody was quicker."""
-        data = await self._backplane.records.get(id)
-        if data is None:
+        record = await self._record(id)
+        if record is None or record.principal != principal or record.revision not in BY_ID:
             return None
-        record = _decode_record(data)
-        if record.principal != principal or record.revision not in BY_ID:
-            return None
+        if self._app.sessions.full:
+            raise BackplaneAway(f"Too many: {len(self._app.sessions)} sessions are open")
         owner = await self._backplane.directory.claim(_lease(id))
         if owner != self._backplane.node:
             return owner
@@ -254,8 +273,10 @@ class HttpNodes:
     def _restore(self, id: str, record: _Record) -> None:
         log.info("session of a node that is gone: taken over")
         session = HttpSession(self._app, id, record.principal)
-        session.peer.resume(BY_ID[record.revision], record.client_info, record.capabilities)
-        session.inherit(record.streams + _NEXT_NODE)
+        used = record.streams + _NEXT_NODE
+        revision, client = BY_ID[record.revision], (record.client_info, record.capabilities)
+        session.peer.resume(revision, *client, last_id=used)
+        session.inherit(used)
         session.session.restore(record.kept)
         self._app.sessions.keep(session)
         session.session.all_may_have_changed()
@@ -304,7 +325,7 @@ class _Answer:
         part = _Part(self._status, self._headers, body, more)
         self._status, self._headers = 0, []
         try:
-            await self._conversation.send(_encode(part))
+            await self._conversation.send(_encode(part), last=not more)
         except BackplaneAway as error:
             raise OSError("the other node is gone") from error  # as from a client that hung up
 
