@@ -83,7 +83,8 @@ class HttpConversation:
     async def greet(self) -> Message:
         message = self.write.greeting()
         reply = await self.post(message)
-        self.session = reply.headers.get("mcp-session-id")
+        if not self.revision.modern:
+            self.session = reply.headers.get("mcp-session-id")
         answer = next((m for m in reply.messages if is_answer(m, message["id"])), None)
         if answer is None:
             raise Broken(f"the first request got status {reply.status} and no answer")
@@ -131,15 +132,22 @@ class HttpConversation:
         headers: Headers,
         body: bytes = b"",
         id: Any = None,
-        until: Until | None = None,
+        logged: bool = True,
     ) -> Reply:
-        """One HTTP exchange. A stream is read until the answer to ``id`` or ``until`` holds."""
+        """One HTTP exchange. A stream is read until the answer to ``id`` has come.
+
+        What is sent a second time, because we asked for it, is not logged again.
+        """
         if body:
             self.log.append(Entry("sent", body))
-        done = until or (lambda message: id is not None and is_answer(message, id))
+        received = self._received if logged else messages
+
+        def done(message: Message) -> bool:
+            return id is not None and is_answer(message, id)
+
         try:
             async with asyncio.timeout(self.patience):
-                reply = await _Exchange(self._received, done).run(
+                reply = await _Exchange(received, done).run(
                     self.target.url, method, {**self.target.headers, **headers}, body
                 )
         except TimeoutError:

@@ -5,7 +5,7 @@ import re
 
 from dovetail.check.conversation import Message, code_of, is_answer
 from dovetail.check.http import HttpConversation, Reply
-from dovetail.check.probes.content import only_reads
+from dovetail.check.probes.content import callable_tools, only_reads
 from dovetail.check.probes.envelope import harmless
 from dovetail.check.rules import Broken, NotApplicable, rule
 from dovetail.check.trial import Trial
@@ -223,15 +223,29 @@ async def http_session_ended(t: Trial) -> None:
     covers=("S54",),
 )
 async def http_event_ids(t: Trial) -> None:
-    """Posts some requests and collects the ids of the events that came."""
+    """Makes the same request twice and collects the ids of the events that came."""
     talk = await http(t)
-    ids: list[str] = []
-    for _ in range(5):
-        ids += (await talk.post(talk.write.message("ping"))).event_ids
-    if not ids:
-        raise NotApplicable("the server gives its events no ids")
+    message, reply = await _streamed(t)
+    again = await talk.post(message | {"id": talk.write.next_id()})
+    ids = reply.event_ids + again.event_ids
     if len(set(ids)) != len(ids):
         raise Broken(f"some come twice: {ids}")
+
+
+async def _streamed(t: Trial) -> tuple[Message, Reply]:
+    """A request whose answer is a stream with event ids: a ping, or a tool that tells progress."""
+    talk = await http(t)
+    tries = [talk.write.message("ping")]
+    if "tools" in talk.capabilities:
+        for tool, arguments in await callable_tools(t):
+            params = {"name": tool["name"], "arguments": arguments}
+            meta = {"_meta": {"progressToken": f"stream-{tool['name']}"}}
+            tries.append(talk.write.message("tools/call", params | meta))
+    for message in tries:
+        reply = await talk.post(message)
+        if reply.event_ids:
+            return message, reply
+    raise NotApplicable("no answer came as a stream whose events have ids")
 
 
 @rule(
@@ -441,18 +455,15 @@ async def http_unauthorized(t: Trial) -> None:
     covers=("R002-26",),
 )
 async def http_resume(t: Trial) -> None:
-    """Posts a request, and asks for what came after the first event of its stream."""
+    """Makes a request, and asks for what came after the first event of its stream."""
     talk = await http(t)
-    message = talk.write.message("ping")
-    reply = await talk.post(message)
-    if not reply.event_ids:
-        raise NotApplicable("the server gives its events no ids")
-    if len(reply.event_ids) < 2 and reply.messages:
+    message, reply = await _streamed(t)
+    if len(reply.event_ids) < 2:
         raise NotApplicable("the answer is the first event of its stream")
     headers = talk.headers_for({}) | {
         "accept": "text/event-stream",
         "last-event-id": reply.event_ids[0],
     }
-    again = await talk.exchange("GET", headers, id=message["id"])
+    again = await talk.exchange("GET", headers, id=message["id"], logged=False)
     if not any(is_answer(found, message["id"]) for found in again.messages):
         raise Broken(f"status {again.status}, and the answer was not sent again")
