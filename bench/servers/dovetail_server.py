@@ -33,4 +33,5 @@ if "--tools" in sys.argv:
     for number in range(int(sys.argv[-1])):
         register_extra(number)
 
-server.run()
+if __name__ == "__main__":
+    server.run()

@@ -566,3 +566,15 @@ def test_nobody_there() -> None:
                     pass
 
     run(main())
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with site(modern(lambda a: answer(a, DONE))) as at:
+            monkeypatch.setenv("http_proxy", at.url.removesuffix("/mcp"))
+            monkeypatch.setenv("no_proxy", "")
+            async with http("http://mcp.invalid/far") as client:
+                assert (await client.call("add")).text == "ok"
+        assert {a.target for a in at.asked} == {"http://mcp.invalid/far"}
+
+    run(main())

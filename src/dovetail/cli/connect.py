@@ -95,10 +95,18 @@ def _by_url(options: argparse.Namespace, settings: dict[str, Any]) -> Client:
 
 
 def _sign_in() -> Any:
-    from dovetail.client.oauth import FileStore, OAuth
+    from dovetail.client.oauth import FileStore, LoopbackBrowser, OAuth
+    from dovetail.client.oauth.browser import open_browser
+
+    def show(url: str) -> bool:
+        """A machine without a browser may have a user who has one."""
+        print(f"dovetail: sign in at {url}", file=sys.stderr)
+        open_browser(url)
+        return True
 
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return OAuth("Dovetail", store=FileStore(f"{folder}/dovetail/tokens"))
+    store = FileStore(f"{folder}/dovetail/tokens")
+    return OAuth("Dovetail", browser=LoopbackBrowser(opener=show), store=store)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -115,10 +115,10 @@ def _type_of(schema: Any) -> Any:
 
 def _union(parts: Any) -> Any:
     """``T | null``, the only union that is common and plain."""
-    if not isinstance(parts, list) or len(parts) != 2 or {"type": "null"} not in parts:
+    others = [part for part in parts if part != {"type": "null"}]
+    if len(parts) != 2 or len(others) != 1:
         raise _NotPlain
-    other = next(part for part in parts if part != {"type": "null"})
-    return _type_of(other) | None
+    return _type_of(others[0]) | None
 
 
 def _object(said: dict[str, Any]) -> Any:

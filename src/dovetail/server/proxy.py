@@ -369,7 +369,11 @@ class _PassedCompleters(Completers):
         self._ref = ref
 
     def __bool__(self) -> bool:
-        return self._client.capabilities.completions is not UNSET
+        # 2024-11-05 has completions, but no word to declare them.
+        return (
+            self._client.capabilities.completions is not UNSET
+            or self._client.revision == "2024-11-05"
+        )
 
     async def run(self, params: types.CompleteRequestParams) -> types.Completion:
         given = UNSET if params.context is UNSET else params.context.arguments

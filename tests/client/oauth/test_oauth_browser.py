@@ -119,7 +119,7 @@ def test_nobody_answers() -> None:
 def test_no_browser() -> None:
     async def main() -> None:
         async with LoopbackBrowser(opener=lambda url: False).visit(()) as visit:
-            with pytest.raises(AuthorizationError, match="open this yourself: https"):
+            with pytest.raises(AuthorizationError, match="no browser could be opened"):
                 await visit.ask("https://as.example/", "S")
 
     run(main())

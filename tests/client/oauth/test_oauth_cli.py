@@ -20,6 +20,10 @@ def test_signing_in_once_on_the_command_line(
     monkeypatch.setattr(webbrowser, "open", person)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
+    def elsewhere(url: str) -> bool:
+        person(url)  # on another machine, by the address that was printed
+        return False
+
     async def drive() -> None:
         async with world() as (server, endpoint):
             command = ["list", "--url", endpoint.url]
@@ -29,6 +33,12 @@ def test_signing_in_once_on_the_command_line(
                 assert await asyncio.to_thread(main, [*command, "--sign-in"]) == 0
                 assert "hello" in capsys.readouterr().out
             assert len(person.visited) == 1
+            endpoint.revoke()
+            server.refresh.clear()
+            monkeypatch.setattr(webbrowser, "open", elsewhere)
+            assert await asyncio.to_thread(main, [*command, "--sign-in"]) == 0
+            assert f"sign in at {server.url}/authorize?" in capsys.readouterr().err
+            monkeypatch.setattr(webbrowser, "open", person)
             server.denies = True
             endpoint.revoke()
             server.refresh.clear()

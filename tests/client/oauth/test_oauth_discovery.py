@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dovetail.client.oauth.challenge import Challenge
 from dovetail.client.oauth.discovery import (
@@ -167,3 +169,39 @@ def test_a_stranger_cannot_write_on_the_terminal() -> None:
     page = {**RESOURCE, "resource": "https://evil.example/?\x1b[31m"}
     error, _ = drive(discover(SERVER, Challenge()), {PRM: page})
     assert "\x1b" not in str(error)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.sampled_from([AS, SERVER]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+MEMBERS = st.sampled_from(
+    [*RESOURCE, "scopes_supported", "issuer", "token_endpoint", "registration_endpoint"]
+)
+URLS = st.sampled_from(["", "[", "https://[", "https://a:b", "//", "\x00", AS, SERVER, AS + "//x"])
+
+
+@given(st.dictionaries(MEMBERS, JSON | URLS | st.lists(URLS, max_size=2)), st.text(max_size=30))
+def test_whatever_a_stranger_writes_ends_in_one_error_or_a_place(
+    page: dict[str, Any], hint: str
+) -> None:
+    """The pages are all the same nonsense; the only exception is ours (``drive`` takes it)."""
+    for challenge in (Challenge(), Challenge(resource_metadata=hint)):
+        pages = _Everywhere({**RESOURCE, **document(), **page})
+        outcome, asked = drive(discover(SERVER, challenge), pages)
+        assert isinstance(outcome, AuthorizationError | Place)
+        assert all(url.startswith("https://") for url in asked)
+
+
+class _Everywhere(dict[str, Any]):
+    def __init__(self, page: dict[str, Any]) -> None:
+        super().__init__()
+        self._page = page
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._page

@@ -80,6 +80,10 @@ def test_a_proxy_of_the_user_may_stand_inside(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(AuthorizationError, match="no answer"):
             await fetch.run(reading("https://as.example/"), Depth.PUBLIC)
         assert asked == [[b"CONNECT", b"as.example:443"]]
+        monkeypatch.setenv("no_proxy", "localhost")
+        with pytest.raises(AuthorizationError, match="not safe"):
+            await fetch.run(reading(f"https://localhost:{port}/"), Depth.PUBLIC)
+        assert len(asked) == 1, "which is no reason to be sent to it"
         server.close()
 
     run(main())
@@ -312,7 +316,7 @@ def test_metadata_that_lies_ends_before_the_browser(change: Any, said: str) -> N
             person = Person()
             with pytest.raises(AuthorizationError, match=said):
                 await post(OAuth(browser=person.browser()), endpoint.url)
-            assert (person.visited, server.asked("/token")) == ([], [])
+            assert person.visited == server.asked("/register") == server.asked("/token") == []
 
     run(main())
 

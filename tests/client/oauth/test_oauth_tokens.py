@@ -10,6 +10,7 @@ import pytest
 from dovetail.client.oauth.clients import Registration
 from dovetail.client.oauth.discovery import AuthorizationServer, Place
 from dovetail.client.oauth.messages import Response
+from dovetail.client.oauth.storage import Kept
 from dovetail.client.oauth.tokens import Identity, Token, judge
 from dovetail.errors import AuthorizationError
 
@@ -75,3 +76,12 @@ def test_answers_that_are_refused(answer: Any, status: int, said: str) -> None:
         judged(answer, status)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.verifies("X42")
+def test_secrets_are_not_in_what_is_logged() -> None:
+    token = judged({**GOOD, "refresh_token": "r3fresh"})
+    client = Registration(issuer=AS, client_id="me", client_secret="s3cret")
+    shown = repr([token, client, Identity(client=client), Kept(token=token, place=PLACE)])
+    assert "me" in shown
+    assert not any(secret in shown for secret in (GOOD["access_token"], "r3fresh", "s3cret"))

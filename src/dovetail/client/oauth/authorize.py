@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec import Struct
 
 from dovetail.client.oauth.clients import Registration
-from dovetail.client.oauth.discovery import Place
+from dovetail.client.oauth.discovery import AuthorizationServer, Place
 from dovetail.client.oauth.messages import printable
 from dovetail.errors import AuthorizationError
 
@@ -38,6 +38,16 @@ def challenge_of(verifier: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
+def endpoint_of(server: AuthorizationServer) -> str:
+    """Where the browser is sent; an error if this server cannot be asked safely."""
+    if server.authorization_endpoint is None:
+        raise AuthorizationError(f"{server.issuer!r} has no authorization endpoint")
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        # MCP: what does not announce PKCE is not to be trusted to check it.
+        raise AuthorizationError(f"{server.issuer!r} does not announce PKCE with S256")
+    return server.authorization_endpoint
+
+
 def begin(
     place: Place,
     client: Registration,
@@ -45,12 +55,7 @@ def begin(
     scopes: tuple[str, ...],
     random: Callable[[], str] = lambda: secrets.token_urlsafe(32),
 ) -> Attempt:
-    server = place.server
-    if server.authorization_endpoint is None:
-        raise AuthorizationError(f"{server.issuer!r} has no authorization endpoint")
-    if "S256" not in (server.code_challenge_methods_supported or ()):
-        # MCP: what does not announce PKCE is not to be trusted to check it.
-        raise AuthorizationError(f"{server.issuer!r} does not announce PKCE with S256")
+    server, endpoint = place.server, endpoint_of(place.server)
     state, verifier = random(), random()
     query = {
         "response_type": "code",
@@ -68,7 +73,7 @@ def begin(
         # OpenID Connect Core §11: without asking anew, no refresh token.
         query["prompt"] = "consent"
     return Attempt(
-        url=_with_query(server.authorization_endpoint, query),
+        url=_with_query(endpoint, query),
         issuer=server.issuer,
         state=state,
         verifier=verifier,

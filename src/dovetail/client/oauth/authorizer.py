@@ -62,7 +62,7 @@ class _Server:
 
     def serves(self, url: str) -> bool:
         """Whether the token we hold (or will) is one for this URL too."""
-        if self.kept is None:
+        if url == self.url or self.kept is None:
             return url == self.url
         resource = self.kept.place.resource
         return origin(url) == origin(self.url) if resource is None else covers(resource, url)

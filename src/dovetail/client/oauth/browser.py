@@ -126,7 +126,9 @@ class _Receiver:
         self._answer = asyncio.get_running_loop().create_future()
         # In a thread: some openers wait for the browser to start.
         if not await asyncio.to_thread(self._opener, url):
-            raise AuthorizationError(f"no browser could be opened; open this yourself: {url}")
+            raise AuthorizationError(
+                "no browser could be opened; an `opener` can show the user where to go"
+            )
         try:
             return await asyncio.wait_for(self._answer, self._seconds)
         except TimeoutError:

@@ -27,6 +27,9 @@ class Registration(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     dynamic: bool = False
 
+    def __repr__(self) -> str:  # without the secret: it would end up in a log
+        return f"Registration(issuer={self.issuer!r}, client_id={self.client_id!r})"
+
     def usable(self, now: float) -> bool:
         return not self.secret_expires_at or self.secret_expires_at > now
 

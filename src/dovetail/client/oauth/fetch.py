@@ -7,6 +7,7 @@ import ipaddress
 import ssl
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies
 
 from dovetail.client.oauth.messages import Flow, Request, Response
 from dovetail.client.oauth.urls import Depth, checked, judge_addresses, origin, refuse
@@ -73,9 +74,13 @@ class _Driver:
         return await self.http.once(HttpRequest(request.method, url, dict(request.headers), body))
 
     def _judge(self, host: str, addresses: list[str]) -> None:
-        # Another name is that of a proxy of the user's own environment.
-        if host.lower() == self._host:
+        # A proxy of the user's own environment may stand anywhere, unless we are sent to it.
+        if host == self._host or host not in _proxies():
             judge_addresses(f"//{host}", addresses, self._allowed)
+
+
+def _proxies() -> set[str | None]:
+    return {urlsplit(url).hostname for url in getproxies().values()}
 
 
 def redirected(request: Request, url: str, location: str) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar, Unpack
 
 from dovetail.client.oauth import clients, enterprise, tokens
 from dovetail.client.oauth.assertions import PrivateKey
-from dovetail.client.oauth.authorize import begin, finish
+from dovetail.client.oauth.authorize import begin, endpoint_of, finish
 from dovetail.client.oauth.authorizer import Authorizer, Options
 from dovetail.client.oauth.browser import Browser, LoopbackBrowser, Visit
 from dovetail.client.oauth.clients import Registration
@@ -108,6 +108,7 @@ class OAuth(_WithClient):
         return await self._ask_user(place, scopes)
 
     async def _ask_user(self, place: Place, scopes: tuple[str, ...]) -> Token:
+        endpoint_of(place.server)  # before we introduce ourselves for nothing
         self._count_prompt()
         stored = await self._records.registration(place.issuer)
         async with self._browser.visit(() if stored is None else stored.redirect_uris) as visit:

@@ -37,6 +37,9 @@ class Token(Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     scheme: str = "Bearer"
 
+    def __repr__(self) -> str:  # what is logged must not be worth stealing
+        return f"Token(issuer={self.issuer!r}, resource={self.resource!r}, scopes={self.scopes})"
+
     @property
     def header(self) -> str:
         return f"{self.scheme} {self.access_token}"
@@ -183,7 +186,7 @@ def judge(
         resource=place.resource,
         # RFC 6749 §5.1: scopes that are not named are those that were asked for.
         scopes=scopes if answer.scope is None else tuple(answer.scope.split()),
-        refresh_token=answer.refresh_token,
+        refresh_token=answer.refresh_token or None,
         expires_at=_expiry(answer.expires_in, now),
     )
 

@@ -10,6 +10,7 @@ server on this machine may well have its authorization server beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
@@ -21,6 +22,7 @@ from dovetail.errors import AuthorizationError
 MAX_URL = 2048
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PORTS = {"https": 443, "http": 80}
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 
 
 class Depth(IntEnum):
@@ -69,7 +71,7 @@ def split(url: object, what: str) -> SplitResult:
         raise refuse(url, f"{what} is no URL") from None
     if parts.scheme not in _PORTS:
         raise refuse(url, f"{what} must be an https URL")
-    if not host or port == 0:
+    if not host or port == 0 or not _is_host(host):
         raise refuse(url, f"{what} names no host")
     if parts.username is not None or parts.password is not None:
         raise refuse(url, f"{what} carries a user name")
@@ -78,6 +80,17 @@ def split(url: object, what: str) -> SplitResult:
     if parts.scheme == "http" and not is_loopback(host):
         raise refuse(url, f"{what} must use https, except on this machine")
     return parts
+
+
+def _is_host(host: str) -> bool:
+    """A name or an address as everybody writes it. Percent signs, empty labels and zones are
+    read differently by different libraries, so that they would judge another host than is used.
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return _NAME.fullmatch(host) is not None
+    return "%" not in host
 
 
 def origin(url: str) -> tuple[str, str, int]:
