@@ -6,6 +6,7 @@ through here (listings, prompts, resources, content made by hand); the result
 of an ordinary tool call is built right in the first place.
 """
 
+from functools import cache
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -34,18 +35,24 @@ def project(value: Any, revision: Revision) -> Any:
 
 def _members(value: Struct, revision: Revision) -> dict[str, Any]:
     config = value.__struct_config__
-    table = _TABLES.get(type(value)) or FIELDS.get(type(value).__name__)
     known: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for field in fields(value):
-        member = getattr(value, field.name)
-        # A type without a table (a helper Struct of ours) has nothing to hide.
-        if member is not UNSET and (table is None or _has(table, field.encode_name, revision)):
-            known[field.encode_name] = project(member, revision)
+    for name, written in _names(type(value), revision.letter):
+        member = getattr(value, name)
+        if member is not UNSET:
+            known[written] = project(member, revision)
     return known
 
 
-def _has(table: dict[str, str], name: str, revision: Revision) -> bool:
-    return revision.letter in table.get(name, "")
+@cache  # msgspec evaluates all annotations anew each time it is asked for the fields
+def _names(kind: type[Struct], letter: str) -> tuple[tuple[str, str], ...]:
+    """The members that a revision has, as attribute and as written."""
+    table = _TABLES.get(kind) or FIELDS.get(kind.__name__)
+    # A type without a table (a helper Struct of ours) has nothing to hide.
+    return tuple(
+        (field.name, field.encode_name)
+        for field in fields(kind)
+        if table is None or letter in table.get(field.encode_name, "")
+    )
 
 
 def downgrade(block: Wire, revision: Revision) -> Wire:
