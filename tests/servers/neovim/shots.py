@@ -1,6 +1,6 @@
 """Draws the screenshots of docs/neovim.md: a real Neovim's grid, through Chromium.
 
-    python tests/servers/neovim/shots.py docs/images
+python tests/servers/neovim/shots.py docs/images
 """
 
 from __future__ import annotations
