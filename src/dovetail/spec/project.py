@@ -6,6 +6,7 @@ through here (listings, prompts, resources, content made by hand); the result
 of an ordinary tool call is built right in the first place.
 """
 
+from functools import cache
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -33,18 +34,25 @@ def project(value: Any, revision: Revision) -> Any:
 
 def _members(value: Struct, revision: Revision) -> dict[str, Any]:
     config = value.__struct_config__
-    table = _TABLES.get(type(value)) or FIELDS.get(type(value).__name__)
     known: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-    for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+    for name, written in _names(type(value), revision.letter):
         member = getattr(value, name)
-        # A type without a table (a helper Struct of ours) has nothing to hide.
-        if member is not UNSET and (table is None or _has(table, written, revision)):
+        if member is not UNSET:
             known[written] = project(member, revision)
     return known
 
 
-def _has(table: dict[str, str], name: str, revision: Revision) -> bool:
-    return revision.letter in table.get(name, "")
+@cache
+def _names(kind: type[Struct], letter: str) -> tuple[tuple[str, str], ...]:
+    """The members that a revision has, as attribute and as written."""
+    table = _TABLES.get(kind) or FIELDS.get(kind.__name__)
+    # A type without a table (a helper Struct of ours) has nothing to hide.
+    pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    return tuple(
+        (name, written)
+        for name, written in pairs
+        if table is None or letter in table.get(written, "")
+    )
 
 
 def downgrade(block: Wire, revision: Revision) -> Wire:

@@ -318,7 +318,7 @@ async def check_diffs(nvim: Nvim, client: Any, a: str) -> None:
         ("2026-07-28", "2025-11-25"),
     ],
 )
-@pytest.mark.verifies("D-editor-socket")
+@pytest.mark.verifies("D-editor-socket", "R003-06")
 def test_1_revisions_are_negotiated_and_discover_is_unknown(
     tmp_path: Path, asked: str, answered: str
 ) -> None:

@@ -159,6 +159,28 @@ def test_a_killed_server_comes_back_with_port_and_token(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.verifies("R003-16")
+def test_what_is_interrupted_or_broken_is_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with editor(tmp_path, setup="execute_code = true,") as nvim:
+            path = nvim.write("a.txt", "one\n")
+            async with nvim.client() as client:
+                await nvim.lua(
+                    "require('dovetail.editor').is_dirty = function() error('broken') end"
+                )
+                error = await client.error("checkDocumentDirty", filePath=path)
+                assert (error["code"], error["message"]) == (-32000, "Editor error")
+                assert "traceback" not in error["data"]
+                assert await client.json("getCurrentSelection")
+                _, future = client.begin("executeCode", code="return 1")
+                await nvim.until("vim.fn.win_gettype() == 'popup'")
+                await nvim.call("nvim_command", "ClaudeCodeStop")
+                assert (await future)["error"]["code"] == -32603
+            assert await messages(nvim) == ""
+
+    run(main())
+
+
 def test_a_server_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         async with editor(tmp_path, setup=None) as nvim:

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import hmac
 import logging
+import os
 import secrets
+import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,9 @@ def run(tap: Tap | None) -> int:
     """Serve until Neovim is gone or a signal comes."""
     stdio.reserve("stdin and stdout belong to Neovim here")
     own_in, own_out = stdio.claim()
+    if not (_is_channel(own_in) and _is_channel(own_out)):
+        print("dovetail: --editor-stdio is for the plugin of Neovim, on pipes", file=sys.stderr)
+        return 2
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     loop = asyncio.new_event_loop()
@@ -54,6 +59,11 @@ def run(tap: Tap | None) -> int:
         return 2
     finally:
         loop.close()
+
+
+def _is_channel(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 async def _live(own_in: int, own_out: int, tap: Tap | None) -> int:
