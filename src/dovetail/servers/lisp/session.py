@@ -268,16 +268,22 @@ class Session:
         try:
             await self._interrupt(running, "it did not react when it was cancelled")
             with suppress(Lost):
-                frame = await running.call.future
-                self.package = frame.package or self.package
-                if frame.definitions:
-                    self.journal.add(running.arguments.get("code", ""), frame.definitions)
+                self._take_notice(running, await running.call.future)
             if running.image.lost is not None:
                 await self._recover(running.image.lost)
             else:
                 running.image.raw_output()  # of the cancelled one, not of the next
         finally:
             self._end_turn()
+
+    def _take_notice(self, running: Running, frame: Frame) -> None:
+        """Of an answer that nobody waits for."""
+        if frame.event == "suspended":
+            running.call.again()
+            self._command(running, [Keyword("abandon")])
+        self.package = frame.package or self.package
+        if frame.definitions:
+            self.journal.add(running.arguments.get("code", ""), frame.definitions)
 
     async def _interrupt(self, running: Running, reason: str) -> None:
         """First kindly, then by ending the thread, then by ending the process."""
@@ -313,14 +319,14 @@ class Session:
         token = f"{self.name}-{running.number}"
         running.rounds += 1
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self.limits.suspended_seconds, self._forget, token)
+        timer = loop.call_later(self.limits.suspended_seconds, self.forget, token)
         self.suspended[token] = Suspended(token, running, frame, timer)
         if len(self.suspended) > self.limits.max_suspended:
-            self._forget(next(iter(self.suspended)))
+            self.forget(next(iter(self.suspended)))
         return token
 
-    def _forget(self, token: str) -> None:
-        """Its time is over, or there are too many: it fails with its error."""
+    def forget(self, token: str) -> None:
+        """Its time is over, there are too many, or nobody waits: it fails with its error."""
         waiting = self.suspended.pop(token, None)
         if waiting is not None and waiting.running.image.lost is None:
             waiting.timer.cancel()
