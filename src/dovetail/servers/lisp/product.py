@@ -12,6 +12,7 @@ from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.process import Isolation, isolated
 from dovetail.servers.lisp.sessions import Config, Lisp
 from dovetail.servers.lisp.tools_debug import add_debug_tools
+from dovetail.servers.lisp.tools_limits import add_limits
 from dovetail.servers.lisp.tools_sessions import add_session_tools
 
 __all__ = ["add_arguments", "build", "lisp_server"]
@@ -46,6 +47,7 @@ def lisp_server(config: Config | None = None) -> Server:
     add_evaluate(server, lisp)
     add_session_tools(server, lisp)
     add_debug_tools(server, lisp)
+    add_limits(server, lisp)
     return server
 
 
