@@ -34,8 +34,8 @@ class Client:
         assert result["isError"] is True, result
         return text_of(result)
 
-    async def tool(self, name: str, **arguments: Any) -> str:
-        result = await self.raw.call(name, arguments)
+    async def tool(self, tool: str, /, **arguments: Any) -> str:
+        result = await self.raw.call(tool, arguments)
         assert result["isError"] is False, result
         return text_of(result)
 

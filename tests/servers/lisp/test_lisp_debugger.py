@@ -246,3 +246,30 @@ def test_who_cannot_be_asked_gets_a_hint(revision: str) -> None:
             assert (await client.text('(y-or-n-p "Sure?")', input="y\n")).endswith("=> T")
 
     run(main())
+
+
+def test_a_question_that_leads_nowhere() -> None:
+    """The client answers with an error, or cancels the call while its user thinks."""
+
+    async def main() -> None:
+        async with lisp(capabilities={"elicitation": {}}) as client:
+            sessions = client.raw.connection.session.server.state.sessions
+            arguments = {"code": '(restart-case (error "no") (go-on () :ok))', "debug": True}
+            params = {"name": "evaluate-lisp", "arguments": arguments}
+            call = client.raw.start("tools/call", params)
+            question = await client.raw.receive()
+            error = {"code": -1, "message": "no dialogs today"}
+            client.raw.send(
+                json.dumps({"jsonrpc": "2.0", "id": question["id"], "error": error}).encode()
+            )
+            result = (await call[1])["result"]
+            name = result["structuredContent"]["suspended"]
+            assert await client.tool("invoke-restart", suspended=name, restart=0) == "=> :OK"
+            call = client.raw.start("tools/call", params)
+            await client.raw.receive()
+            assert sessions["default"].suspended
+            client.raw.notify("notifications/cancelled", {"requestId": call[0]})
+            await until(lambda: not sessions["default"].suspended)
+            assert await client.text("(+ 1 2)") == "=> 3"
+
+    run(main())

@@ -150,3 +150,51 @@ def test_core_files_are_never_written() -> None:
             assert "0                    0" in limits
 
     run(main())
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_limits_can_be_changed_while_it_runs(revision: str) -> None:
+    async def main() -> None:
+        async with lisp(revision) as client:
+            shown = await client.tool("configure-limits")
+            assert "timeout: 30\nmax-output: 100000\n" in shown
+            given = {"timeout": 0.2, "max-output": 5, "heap-mb": 128}
+            result = await client.raw.call("configure-limits", given)
+            assert "timeout: 0.2\nmax-output: 5\n" in text_of(result)
+            assert "exceeded 0.2 seconds" in await client.error("(loop)")
+            assert "truncated at 5 of 10" in await client.text('(princ "0123456789")')
+            await client.tool("restart-session")
+            assert await client.text("(sb-ext:dynamic-space-size)") == f"=> {128 << 20}"
+            refused = await client.raw.call("configure-limits", {"max-output": 0})
+            assert refused["isError"] is True
+
+    run(main())
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_the_rest_of_a_text_is_a_resource(revision: str) -> None:
+    async def main() -> None:
+        async with lisp(revision, max_output=10) as client:
+
+            async def read(uri: str) -> Any:
+                contents = (await client.raw.request("resources/read", {"uri": uri}))["contents"]
+                assert contents[0]["mimeType"] == "text/plain"
+                return contents[0]["text"]
+
+            await client.text('(dotimes (i 300000) (format t "~6,\'0D~%" i))')
+            uri = "lisp://default/output/1/stdout"
+            whole = "".join(f"{number:06}\n" for number in range(300_000))
+            first = await read(uri)
+            note = f"\n[1100000 characters more: {uri}?start=1000000]"
+            assert first == whole[:1_000_000] + note
+            second = await read(f"{uri}?start=1000000")
+            assert second == whole[1_000_000:2_000_000] + note.replace("1100000", "100000").replace(
+                "?start=1000000", "?start=2000000"
+            )
+            assert await read(f"{uri}?start=2000000") == whole[2_000_000:]
+            assert await read(f"{uri}?start=7&count=7") == "000001\n"
+            for missing in ("default/output/1/stderr", "default/output/9/stdout", "no/output/1/x"):
+                answer = await client.raw.answer("resources/read", {"uri": f"lisp://{missing}"})
+                assert answer["error"]["code"] in (-32002, -32602)
+
+    run(main())

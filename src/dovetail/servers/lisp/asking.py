@@ -1,10 +1,11 @@
 """Asking the client what a suspended evaluation waits for."""
 
+import asyncio
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from dovetail import Context, ToolError
+from dovetail import ClientError, Context, ToolError
 from dovetail.servers.lisp.frames import Frame
 from dovetail.servers.lisp.session import Outcome, Session, Suspended
 from dovetail.servers.lisp.sexp import Keyword
@@ -46,8 +47,17 @@ async def settled(
     """Ask, and resume, until the evaluation has come to an end or the client cannot be asked."""
     while outcome.token and can_ask(ctx):
         waiting = session.find_suspended(outcome.token)
-        asked = _ask_line if waiting.frame.reason == "input" else _ask_restart
-        command = await asked(ctx, key_of(waiting), waiting.frame)
+        wants_line = waiting.frame.reason == "input"
+        ask = _ask_line if wants_line else _ask_restart
+        try:
+            command = await ask(ctx, key_of(waiting), waiting.frame)
+        except asyncio.CancelledError:
+            session.forget(outcome.token)
+            raise
+        except ClientError:
+            if not wants_line:
+                return outcome  # there are tools to go on with
+            command = [Keyword("abandon")]
         outcome = await session.resume(outcome.token, command, seconds)
     return outcome
 

@@ -206,6 +206,8 @@ class LispProcess(Image):
     last_words = ""
 
     def raw_output(self) -> tuple[str, str]:
+        if not self._pipes:  # closed meanwhile
+            return "", ""
         out, err = self._pipes
         return out.take(), err.take()
 

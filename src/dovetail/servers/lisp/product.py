@@ -12,7 +12,9 @@ from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.process import Isolation, isolated
 from dovetail.servers.lisp.sessions import Config, Lisp
 from dovetail.servers.lisp.tools_debug import add_debug_tools
+from dovetail.servers.lisp.tools_limits import add_limits
 from dovetail.servers.lisp.tools_sessions import add_session_tools
+from dovetail.servers.lisp.tools_symbols import add_symbol_tools
 
 __all__ = ["add_arguments", "build", "lisp_server"]
 
@@ -46,6 +48,8 @@ def lisp_server(config: Config | None = None) -> Server:
     add_evaluate(server, lisp)
     add_session_tools(server, lisp)
     add_debug_tools(server, lisp)
+    add_limits(server, lisp)
+    add_symbol_tools(server, lisp)
     return server
 
 

@@ -9,7 +9,17 @@ from dovetail.content import CallToolResult, TextContent
 from dovetail.servers.lisp.frames import Failure, Frame, Output, Warned
 from dovetail.servers.lisp.session import Outcome, Session, SessionLost
 
-__all__ = ["Evaluated", "Evaluation", "Text", "Timing", "failed", "lost", "rendered", "schema"]
+__all__ = [
+    "Evaluated",
+    "Evaluation",
+    "Text",
+    "Timing",
+    "failed",
+    "lost",
+    "printed",
+    "rendered",
+    "schema",
+]
 
 
 class Timing(Struct, rename="camel"):
@@ -130,6 +140,15 @@ def failed(session: Session, outcome: Outcome) -> CallToolResult:
     """The result of an operation that did not end well, as an evaluation would show it."""
     result = rendered(session, outcome)
     return CallToolResult(content=result.content, is_error=True)
+
+
+def printed(session: Session, outcome: Outcome) -> str:
+    """What an operation printed and warned of, as sections before its text."""
+    text = Text(session, outcome.number)
+    if outcome.note:
+        text.parts.append(f"{outcome.note}\n\n")
+    _add_output(text, Evaluation("ok", session.name, session.package), outcome.frame, outcome.raw)
+    return text.join()
 
 
 def lost(session: Session, error: SessionLost) -> CallToolResult:

@@ -22,6 +22,7 @@ PARTS = (
     "debugger",
     "evaluate",
     "readonly",
+    "symbols",
     "serve",
 )
 

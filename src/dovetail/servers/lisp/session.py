@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from dovetail import ToolError
-from dovetail.servers.lisp import descendants
+from dovetail.servers.lisp.calls import Entry, NeverBegan, Outcome, Running, SessionLost, Suspended
 from dovetail.servers.lisp.frames import Failure, Frame, Output
 from dovetail.servers.lisp.image import Call, Image, Lost
 from dovetail.servers.lisp.journal import Journal
@@ -25,67 +25,6 @@ __all__ = ["Entry", "Outcome", "Session", "SessionLost", "Suspended"]
 Starter = Callable[[], Awaitable[Image]]
 _PEEK_SECONDS = 0.3
 _WATCH_SECONDS = 0.2
-
-
-class Outcome(Struct):
-    """How a call ended: the answer, and what the answer does not know."""
-
-    number: int
-    frame: Frame
-    raw: tuple[str, str] = ("", "")  # from the process's own stdout and stderr
-    expired: float = 0.0  # the timeout that ended it, in seconds
-    note: str = ""  # a loss since the last call
-    token: str = ""  # names the suspended evaluation, if it is one
-
-
-class SessionLost(ToolError):
-    """The Lisp went away under a call; the text tells what happened and what is gone."""
-
-    def __init__(self, text: str, partial: Frame | None = None, expired: float = 0.0) -> None:
-        super().__init__(text)
-        self.partial = partial
-        self.expired = expired
-
-
-class _NeverBegan(SessionLost):
-    """The same, but nothing of the call was done."""
-
-
-class Running:
-    """One call of a session, from its start to its answer, suspensions included."""
-
-    __slots__ = ("arguments", "call", "expired", "image", "number", "partial", "rounds", "since")
-
-    def __init__(self, number: int, image: Image, call: Call, arguments: dict[str, Any]) -> None:
-        self.number = number
-        self.image = image
-        self.call = call
-        self.arguments = arguments
-        self.since = descendants.now()
-        self.expired = 0.0
-        self.partial: Frame | None = None
-        self.rounds = 0
-
-
-class Suspended:
-    """An evaluation that waits in the debugger, or for a line of input."""
-
-    def __init__(self, token: str, running: Running, frame: Frame, timer: Any) -> None:
-        self.token = token
-        self.round = running.rounds  # it may wait several times
-        self.running = running
-        self.frame = frame
-        self.timer = timer
-
-
-class Entry(Struct):
-    """A line of the session's history."""
-
-    number: int
-    code: str
-    text: str
-    is_error: bool
-    failure: Failure | None = None
 
 
 class Session:
@@ -134,7 +73,7 @@ class Session:
         """
         try:
             return await self._call_once(operation, arguments, seconds, on_progress, on_output)
-        except _NeverBegan as loss:
+        except NeverBegan as loss:
             # It ended because of something else, before it looked at this call.
             self._note = str(loss)
             return await self._call_once(operation, arguments, seconds, on_progress, on_output)
@@ -267,17 +206,37 @@ class Session:
         """The client has cancelled. The next call waits until the Lisp is free again."""
         try:
             await self._interrupt(running, "it did not react when it was cancelled")
+            frame = running.partial
             with suppress(Lost):
                 frame = await running.call.future
-                self.package = frame.package or self.package
-                if frame.definitions:
-                    self.journal.add(running.arguments.get("code", ""), frame.definitions)
+                self._take_notice(running, frame)
+            self._remember_cancelled(running, frame or Frame("done"))
             if running.image.lost is not None:
                 await self._recover(running.image.lost)
             else:
                 running.image.raw_output()  # of the cancelled one, not of the next
         finally:
             self._end_turn()
+
+    def _take_notice(self, running: Running, frame: Frame) -> None:
+        """Of an answer that nobody waits for."""
+        if frame.event == "suspended":
+            running.call.again()
+            self._command(running, [Keyword("abandon")])
+        self.package = frame.package or self.package
+        if frame.definitions:
+            self.journal.add(running.arguments.get("code", ""), frame.definitions)
+
+    def _remember_cancelled(self, running: Running, frame: Frame) -> None:
+        """No answer may be sent any more: what there was of it is in the history."""
+        parts = ["[CANCELLED] The evaluation was cancelled"]
+        parts += [f"[stdout]\n{frame.stdout.text}"] if frame.stdout.text else []
+        parts += [f"[stderr]\n{frame.stderr.text}"] if frame.stderr.text else []
+        if frame.failure is not None and frame.failure.frames:
+            lines = [f"{number}: {text}" for number, text in enumerate(frame.failure.frames)]
+            parts.append("\n".join(["[Backtrace]", *lines]))
+        code = running.arguments.get("code", "")
+        self.remember(running.number, code, "\n\n".join(parts), True, frame.failure)
 
     async def _interrupt(self, running: Running, reason: str) -> None:
         """First kindly, then by ending the thread, then by ending the process."""
@@ -313,14 +272,14 @@ class Session:
         token = f"{self.name}-{running.number}"
         running.rounds += 1
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self.limits.suspended_seconds, self._forget, token)
+        timer = loop.call_later(self.limits.suspended_seconds, self.forget, token)
         self.suspended[token] = Suspended(token, running, frame, timer)
         if len(self.suspended) > self.limits.max_suspended:
-            self._forget(next(iter(self.suspended)))
+            self.forget(next(iter(self.suspended)))
         return token
 
-    def _forget(self, token: str) -> None:
-        """Its time is over, or there are too many: it fails with its error."""
+    def forget(self, token: str) -> None:
+        """Its time is over, there are too many, or nobody waits: it fails with its error."""
         waiting = self.suspended.pop(token, None)
         if waiting is not None and waiting.running.image.lost is None:
             waiting.timer.cancel()
@@ -424,7 +383,7 @@ class Session:
         finally:
             self._end_turn()
         if running.image.never_began(running.call):
-            raise _NeverBegan(text)
+            raise NeverBegan(text)
         partial = running.partial or running.image.partial
         raise SessionLost(text, partial, running.expired)
 

@@ -2,5 +2,6 @@
 ;;;;     (load "bridge.lisp")
 ;;;;     (dovetail-lisp:listen-on "/path/of/socket")
 
-(dolist (part '("package" "wire" "output" "jobs" "frames" "debugger" "evaluate" "readonly" "serve"))
+(dolist (part '("package" "wire" "output" "jobs" "frames" "debugger" "evaluate" "readonly"
+                "symbols" "serve"))
   (load (merge-pathnames (concatenate 'string part ".lisp") (or *load-truename* *default-pathname-defaults*))))

@@ -178,11 +178,19 @@ such types say how SBCL is made, not what happened."
     (flush-progress job)
     (ignore-errors (finish-output sb-sys:*stdout*))
     (ignore-errors (finish-output sb-sys:*stderr*))
+    (handler-case (send-answer connection job)
+      (serious-condition ()             ; there is always an answer
+        (send connection "id" (job-id job) "event" "done" "status" "killed")))
+    (close-spool (job-stdout job))
+    (close-spool (job-stderr job))))
+
+(defun send-answer (connection job)
+  (let ((ok (eq (job-status job) :ok)))
     (send connection
           "id" (job-id job)
           "event" "done"
           "status" (string-downcase (job-status job))
-          "data" (if (eq (job-status job) :ok) (job-data job) :null)
+          "data" (if ok (job-data job) :null)
           "stdout" (report-unless-empty (job-stdout job))
           "stderr" (report-unless-empty (job-stderr job))
           "warnings" (if (job-warnings job) (reverse (job-warnings job)) :omit)
@@ -190,9 +198,7 @@ such types say how SBCL is made, not what happened."
           "failure" (if (eq (job-failure job) :null) :omit (job-failure job))
           "definitions" (if (job-definitions job) (reverse (job-definitions job)) :omit)
           "wantedInput" (if (job-wanted-input job) :true :omit)
-          "package" (package-text connection))
-    (close-spool (job-stdout job))
-    (close-spool (job-stderr job))))
+          "package" (package-text connection))))
 
 (defun package-text (connection)
   (package-name (living-package (or (first (conn-state connection)) *package*))))
