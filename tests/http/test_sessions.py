@@ -127,12 +127,14 @@ def test_the_version_header() -> None:
 
 def test_a_failed_initialize_makes_no_session() -> None:
     async def main() -> None:
-        async with lab(make()) as http:
+        server = make()
+        async with lab(server) as http:
             message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"x": 1}}
             answer = await http.post(message).whole()
             assert answer.error == -32602
             assert "mcp-session-id" not in answer.headers
             assert len(http.app.sessions) == 0
+            assert not server.sessions
             client = await http.session()
             again = await client.request(
                 "initialize", {"protocolVersion": D, "capabilities": {}, "clientInfo": CLIENT}

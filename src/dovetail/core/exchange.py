@@ -98,7 +98,7 @@ class Handshake(Struct, frozen=True):
 
     def without_oldest(self) -> None:
         """2024-11-05 is not spoken here: offer such a client our newest instead (digest S2)."""
-        if self.opens and self.params is not None:
+        if self.params is not None:
             wanted = BY_ID.get(self.params.protocol_version)
             if wanted is not None and not wanted.http:
                 self.params.protocol_version = ""

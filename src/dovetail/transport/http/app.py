@@ -25,6 +25,7 @@ from dovetail.spec.revisions import MODERN, Revision
 from dovetail.transport.guard import Guard
 from dovetail.transport.http.auth import Principal, Rejection
 from dovetail.transport.http.body import REFUSALS, Gone, Refused, read_body
+from dovetail.transport.http.cors import allowing, is_preflight, preflight
 from dovetail.transport.http.events import EventStream
 from dovetail.transport.http.guard import Gate
 from dovetail.transport.http.legacy import Legacy
@@ -49,6 +50,7 @@ __all__ = ["Host", "HttpApp"]
 log = logging.getLogger("dovetail")
 
 _TICK_SECONDS = 1.0
+_MAX_NOTES = 10_000  # clients without a session that middleware remembers; some 200 bytes each
 
 
 class Host(Protocol):
@@ -98,6 +100,7 @@ class HttpApp:
         self.extra: Pairs = ()
         self.streams: set[EventStream] = set()
         self.sockets: set[Connection] = set()
+        self._notes: dict[Any, dict[Any, Any]] = {}
         self.active = 0
         self.draining = False
         self._path = options.path
@@ -130,10 +133,7 @@ class HttpApp:
         if self._observers and CALLED not in scope:
             await observed(self._observers, self, scope, receive, send)
         elif kind == "http":
-            try:
-                await self._http(scope, receive, send)
-            except REFUSALS as error:
-                await self._refuse(error, send)
+            await self._http(scope, receive, send)
         elif kind == "websocket":
             await serve_websocket(self, scope, receive, send)
 
@@ -151,20 +151,32 @@ class HttpApp:
         return self.unavailable(Unavailable(str(error), retry))
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pairs = scope["headers"]
-        headers: dict[bytes, bytes] = dict(pairs)
-        if len(headers) != len(pairs):
-            headers = one_of_each(pairs)
-        if scope["path"] != self._path and self._is_elsewhere(scope):
-            raise Refused(self._elsewhere(scope))
-        refusal = self._gate.check(headers)
-        if refusal is not None:
-            raise Refused(refusal)
-        principal = None if self._auth is None else await self._authenticated(scope)
+        try:
+            pairs = scope["headers"]
+            headers: dict[bytes, bytes] = dict(pairs)
+            if len(headers) != len(pairs):
+                headers = one_of_each(pairs)
+            if scope["path"] != self._path and self._is_elsewhere(scope):
+                raise Refused(self._elsewhere(scope))
+            refusal = self._gate.check(headers)
+            if refusal is not None:
+                raise Refused(refusal)
+            if b"origin" in headers:
+                send = allowing(headers[b"origin"], send)
+            if scope["method"] == "POST":
+                principal = None if self._auth is None else await self._authenticated(scope)
+                await self._post(scope, headers, receive, send, principal)
+            else:
+                await self._other(scope, headers, receive, send)
+        except REFUSALS as error:
+            await self._refuse(error, send)
+
+    async def _other(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """What is no POST."""
         method = scope["method"]
-        if method == "POST":
-            await self._post(scope, headers, receive, send, principal)
-            return
+        if is_preflight(method, headers):
+            raise Refused(preflight(headers))
+        principal = None if self._auth is None else await self._authenticated(scope)
         if not self.has_sessions or _names_modern(headers):
             raise Refused(self.not_allowed())
         if self.nodes is None or not await self.nodes.routed(
@@ -185,7 +197,7 @@ class HttpApp:
         try:
             if method == "POST":
                 found = self._intake.post(headers, body)
-                await self._posted(found, headers, receive, send, principal)
+                await self._posted({}, found, headers, receive, send, principal)
             else:
                 await self._verb(method, headers, receive, send, principal)
         except REFUSALS as error:
@@ -231,10 +243,11 @@ class HttpApp:
             or type(found) is not Handshake
             or not await self.nodes.routed("POST", headers, body, receive, send, principal)
         ):
-            await self._posted(found, headers, receive, send, principal)
+            await self._posted(scope, found, headers, receive, send, principal)
 
     async def _posted(
         self,
+        scope: Scope,
         found: Request | Notification | Handshake | None,
         headers: Headers,
         receive: Receive,
@@ -248,13 +261,13 @@ class HttpApp:
             if type(found) is Request:
                 if principal is not None:
                     self.check_allowed(principal, found.method, found.params)
-                await Exchange(self, found, receive, send, principal).serve()
+                await Exchange(self, found, receive, send, principal, scope).serve()
             elif type(found) is Handshake:
                 await self._legacy.post(found, headers, send, principal)
             else:
                 if isinstance(found, Notification):
-                    link: Any = Exchange(self, None, receive, send, principal)  # type: ignore[arg-type]
-                    self.host.notified(found, link)
+                    with Exchange(self, None, receive, send, principal, scope) as link:
+                        self.host.notified(found, link)
                 await send_reply(send, Reply(202, headers=self.extra))
         finally:
             self.active -= 1
@@ -340,6 +353,18 @@ class HttpApp:
     def ready(self) -> bool:
         """Whether new work is welcome: load balancers ask this."""
         return self._started and not self.draining and self.backplane.ready
+
+    def notes_of(self, principal: Principal | None, scope: Scope) -> dict[Any, Any]:
+        """What middleware keeps about a client of 2026-07-28, which has no session: by its
+        principal, or by its address. Of those that came last."""
+        who = (scope.get("client") or ("",))[0] if principal is None else (principal.id,)
+        notes = self._notes.pop(who, None)
+        if notes is None:
+            notes = {}
+            if len(self._notes) >= _MAX_NOTES:
+                del self._notes[next(iter(self._notes))]
+        self._notes[who] = notes
+        return notes
 
     # -- answers ----------------------------------------------------------------------------
 

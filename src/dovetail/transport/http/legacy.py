@@ -43,7 +43,6 @@ class Legacy:
         principal: Principal | None,
     ) -> None:
         app = self._app
-        message.without_oldest()
         if message.envelope is not None:
             app.check_allowed(principal, str(message.envelope.method), message.params)
         session = self._session(message, headers, None if principal is None else principal.id)
@@ -52,7 +51,7 @@ class Legacy:
                 raise Refused(app.busy(f"{app.limits.max_in_flight} requests are running"))
             await self._receive(session, message, send, principal)
         finally:
-            if app.stateless:
+            if session.id not in app.sessions:  # stateless, or not agreed to
                 session.end()
 
     async def _receive(
@@ -93,6 +92,7 @@ class Legacy:
         if id is not None and not app.stateless:
             return self._known(id, headers, principal)
         if message.opens:
+            message.without_oldest()
             if app.sessions.full:
                 raise Refused(app.busy(f"{len(app.sessions)} sessions are open"))
             return app.sessions.open(principal)
