@@ -149,6 +149,8 @@ def run(options: argparse.Namespace, work: Callable[[Client], Coroutine[Any, Any
             return _said(error, UNREACHABLE)
         except (McpError, LocalProtocolError) as error:
             return _said(error, REFUSED)
+        except TargetError:
+            raise  # the user's own mistake
         except (DovetailError, TimeoutError) as error:
             return _said(error, UNREACHABLE)
 
