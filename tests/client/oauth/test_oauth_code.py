@@ -438,6 +438,31 @@ def test_another_authorization_server_sees_nothing_of_the_first() -> None:
     run(main())
 
 
+@pytest.mark.verifies("C56")
+def test_a_client_known_everywhere_carries_no_refresh_token_along() -> None:
+    """The id of a document is the same at every issuer; what they issued is not."""
+
+    async def main() -> None:
+        async with world() as (first, endpoint):
+            second = AuthServer()
+            async with serving(second.handle) as second.url:
+                browser = Person().browser()
+                async with browser.visit(()) as visit:
+                    uri = visit.redirect_uri
+                browser._port = urlsplit(uri).port
+                for server in (first, second):
+                    server.metadata["client_id_metadata_document_supported"] = True
+                    server.metadata["document_redirects"] = [uri]
+                url = "https://app.example/client.json"
+                auth = OAuth(client_metadata_url=url, browser=browser)
+                assert (await post(auth, endpoint.url))[0] == 200
+                endpoint.server = second
+                assert (await post(auth, endpoint.url))[0] == 200
+                assert second.grants() == ["authorization_code"]
+
+    run(main())
+
+
 @pytest.mark.verifies("C48")
 def test_two_servers_with_one_authorizer_get_their_own_tokens() -> None:
     async def main() -> None:
