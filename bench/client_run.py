@@ -69,6 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round, rough figures")
     parser.add_argument("--only", metavar="SETTING", help="stdio, memory, http or import")
     parser.add_argument("--ours", default=OURS, help="the interpreter that has Dovetail")
+    parser.add_argument("--peers", default=PEERS, help="the interpreter that has the others")
     parser.add_argument("--output", type=Path, help="where to write client_results.md")
     return parser.parse_args()
 
@@ -82,15 +83,15 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def python_of(client: str, ours: str) -> str:
-    return ours if client == "dovetail" else PEERS
+def python_of(client: str, options: argparse.Namespace) -> str:
+    python: str = options.ours if client == "dovetail" else options.peers
+    return python
 
 
-def seconds_of_import(client: str, ours: str) -> float:
-    """A whole process that imports the client, without one that imports nothing."""
-    return _process(python_of(client, ours), IMPORTS[client]) - _process(
-        python_of(client, ours), "import asyncio"
-    )
+def seconds_of_import(client: str, options: argparse.Namespace) -> float:
+    """A whole process that imports the client, less one that imports asyncio only."""
+    python = python_of(client, options)
+    return _process(python, IMPORTS[client]) - _process(python, "import asyncio")
 
 
 def _process(python: str, code: str) -> float:
@@ -100,16 +101,16 @@ def _process(python: str, code: str) -> float:
 
 
 @contextlib.contextmanager
-def http_server(which: str, ours: str) -> Iterator[str]:
+def http_server(which: str, options: argparse.Namespace) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     if which == "dovetail":
         place = ["--http", f"127.0.0.1:{port}"]
         script = str(SERVERS / "dovetail_server.py")
-        command = [ours, "-m", "dovetail", "serve", script, *place]
+        command = [options.ours, "-m", "dovetail", "serve", script, *place]
     else:
-        command = [PEERS, str(SERVERS / "mcp_http.py"), str(port)]
+        command = [options.peers, str(SERVERS / "mcp_http.py"), str(port)]
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env=environment(), **quiet) as process:
         try:
@@ -130,14 +131,14 @@ def wait_for(port: int) -> None:
 
 
 @contextlib.contextmanager
-def server_of(setting: Setting, ours: str) -> Iterator[Any]:
+def server_of(setting: Setting, options: argparse.Namespace) -> Iterator[Any]:
     if setting.transport == "http":
-        with http_server(setting.server, ours) as url:
+        with http_server(setting.server, options) as url:
             yield url
     elif setting.server == "dovetail":
-        yield [ours, str(SERVERS / "dovetail_server.py")]
+        yield [options.ours, str(SERVERS / "dovetail_server.py")]
     else:
-        yield [PEERS, str(SERVERS / "mcp_server.py")]
+        yield [options.peers, str(SERVERS / "mcp_server.py")]
 
 
 def effort(client: str, setting: Setting, quick: bool) -> dict[str, int]:
@@ -157,7 +158,7 @@ def visit(client: str, setting: Setting, server: Any, options: argparse.Namespac
         **effort(client, setting, options.quick),
     }
     script = str(CLIENTS / f"{client}_client.py")
-    command = [python_of(client, options.ours), script, json.dumps(how)]
+    command = [python_of(client, options), script, json.dumps(how)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, env=environment()
     )
@@ -173,7 +174,7 @@ def measure(options: argparse.Namespace, table: Table, failed: list[str]) -> Non
         if options.only not in (None, setting.transport):
             continue
         for number in range(1 if options.quick else 3):
-            with server_of(setting, options.ours) as server:
+            with server_of(setting, options) as server:
                 for client in IMPORTS:
                     note = f"[{setting.name}, round {number + 1}] {client}"
                     try:
@@ -191,7 +192,7 @@ def measure_imports(options: argparse.Namespace, table: Table) -> None:
         return
     for _ in range(3 if options.quick else 9):
         for client in IMPORTS:
-            seconds = seconds_of_import(client, options.ours)
+            seconds = seconds_of_import(client, options)
             table.setdefault(("import", client), []).append({"seconds": seconds})
 
 
@@ -201,18 +202,22 @@ def median(table: Table, setting: str, client: str, figure: str) -> float | None
 
 
 def figures_table(table: Table) -> str:
-    header = ("setting", "client", "calls/s", "p50 µs", "open ms", "RSS MB", ": mcp calls/s")
+    header = ("setting", "client", "calls/s", "CPU µs", "p50 µs", "open ms", "RSS MB")
     rows = []
     for setting, client in table:
         if setting == "import":
             continue
-        values = [median(table, setting, client, f) for f in ("rate", "p50", "opened", "rss")]
-        rate, p50, opened, rss = (value or 0.0 for value in values)
-        official = median(table, setting, "mcp", "rate")
-        ratio = "–" if not official else plain(rate / official)
-        shown = (f"{rate:,.0f}", f"{p50 * 1e6:,.0f}", f"{opened * 1e3:,.0f}", f"{rss / MB:.0f}")
-        rows.append((setting, client, *shown, ratio))
-    return markdown(header, rows)
+        names = ("rate", "busy", "p50", "opened", "rss")
+        values = [median(table, setting, client, name) for name in names]
+        rate, busy, p50, opened, rss = (value or 0.0 for value in values)
+        official = [median(table, setting, "mcp", name) for name in ("rate", "busy")]
+        ratios = [
+            "–" if not theirs or not ours else plain(ours / theirs)
+            for ours, theirs in zip((rate, busy), official, strict=True)
+        ]
+        shown = (f"{rate:,.0f}", f"{busy * 1e6:,.0f}", f"{p50 * 1e6:,.0f}", f"{opened * 1e3:,.0f}")
+        rows.append((setting, client, *shown, f"{rss / MB:.0f}", *ratios))
+    return markdown((*header, "calls/s : mcp", "CPU : mcp"), rows)
 
 
 def imports_table(table: Table) -> str:

@@ -22,11 +22,14 @@ async def visit(call: Callable[[int, int], Awaitable[Any]], started: float, plan
         before = time.perf_counter()
         assert await call(number, 1) == number + 1
         times.append(time.perf_counter() - before)
+    busy = time.process_time()
     rate = plan["at_once"] / await _at_once(call, plan["at_once"])
+    busy = (time.process_time() - busy) / plan["at_once"]
     figures = {
         "opened": opened,
         "p50": statistics.median(times),
         "rate": rate,
+        "busy": busy,
         "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     print(json.dumps(figures))

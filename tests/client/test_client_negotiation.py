@@ -88,6 +88,27 @@ def test_a_slow_server_of_2026_is_recognised_although_the_handshake_was_tried() 
     run(main())
 
 
+@pytest.mark.parametrize("order", ["probe first", "handshake first"])
+def test_a_slow_server_that_refuses_the_handshake_is_of_2026(order: str) -> None:
+    held: list[dict[str, Any]] = []
+
+    def serve(message: dict[str, Any], line: Line) -> None:
+        held.append(message)
+        if len(held) < 2:
+            return
+        if order == "probe first":
+            shake(held[0], line, revision=MODERN)
+        data = {"supported": [MODERN], "requested": "2025-11-25"}
+        line.error(held[1], -32022, "Unsupported protocol version", data)
+        if order == "handshake first":
+            shake(held[0], line, revision=MODERN)
+
+    async def main() -> None:
+        assert await opened(Line(serve), probe_seconds=0.05) == MODERN
+
+    run(main())
+
+
 @pytest.mark.verifies("SH-retry-version")
 def test_refused_for_its_revision_the_client_tries_what_is_supported() -> None:
     def serve(message: dict[str, Any], line: Line) -> None:

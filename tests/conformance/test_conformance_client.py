@@ -17,15 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge import BASELINE, HERE, NODE, PUBLISHED, ROOT, SUITE
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-NODE = ROOT / ".peers" / "bin" / "node"
-MODULES = ROOT / ".peers" / "judges" / "node_modules"
-SUITE = MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-# The version a plain `npm install` gives. It does not say which revision its server
-# speaks, so with it the client finds that out.
-PUBLISHED = MODULES / "conformance-published" / "dist" / "index.js"
 CLIENT = f"{sys.executable} {HERE / 'client.py'}"
 # Milliseconds for one run of the client; only one that hangs meets them.
 PATIENCE = 60_000
@@ -192,10 +185,15 @@ PUBLISHED_SCENARIOS = [
 
 @pytest.mark.parametrize("scenario", PUBLISHED_SCENARIOS)
 def test_the_published_suite(suite: None, scenario: str, tmp_path: Path) -> None:
-    """0.1.16; the client is told nothing and finds the revision itself."""
+    """0.1.16, which a plain `npm install` gives. It does not say which revision its server
+    speaks, so the client finds that out."""
     check(scenario, judged(scenario, into=tmp_path, suite=PUBLISHED))
 
 
 def test_the_published_suite_has_no_scenario_that_is_not_run(suite: None) -> None:
     ours = listed(PUBLISHED, "--spec-version", "2025-11-25")
     assert sorted(ours) == sorted(PUBLISHED_SCENARIOS)
+
+
+def test_no_failure_is_expected() -> None:
+    assert "\nclient: []\n" in BASELINE.read_text("utf-8")

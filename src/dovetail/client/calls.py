@@ -56,11 +56,8 @@ class KnownTool(Struct):
     check: Check | None = None
     wrapped: bool = False
     mirrors: tuple[Mirror, ...] = ()
-
-    @property
-    def needs_task(self) -> bool:
-        execution = UNSET if self.tool is None else self.tool.execution
-        return execution is not UNSET and execution.task_support == "required"
+    needs_task: bool = False
+    has_output: bool = False
 
     @property
     def takes_task(self) -> bool:
@@ -80,7 +77,14 @@ def known_tool(tool: Tool, *, http: bool) -> KnownTool | None:
         except BadHeader as error:
             log.warning("tool %r is left out: %s", tool.name, error)
             return None
-    return KnownTool(tool, wrapped=is_wrapped(tool.output_schema), mirrors=marks)
+    execution = tool.execution
+    return KnownTool(
+        tool,
+        wrapped=is_wrapped(tool.output_schema),
+        mirrors=marks,
+        needs_task=execution is not UNSET and execution.task_support == "required",
+        has_output=tool.output_schema is not UNSET,
+    )
 
 
 class CallParams(Wire, kw_only=True):
@@ -200,44 +204,55 @@ class Calls:
     # -- tools -------------------------------------------------------------------------------
 
     async def tool(
-        self, known: KnownTool, params: CallParams, asked: Asked, refresh: Any
+        self, known: KnownTool, params: CallParams, asked: Asked, refresh: Any, first: Any = None
     ) -> tuple[Raw, RawCall]:
-        """A result of ``tools/call``; that of a task has no content but the task."""
-        first = params
+        """A result of ``tools/call``; that of a task has no content but the task.
+
+        ``first`` is the result of the first round, if it is there already.
+        """
+        original = params
         for number in range(self._max_rounds + 1):
+            raw, call = first or await self._round(known, params, asked, refresh, number == 0)
+            first = None
             session = await self._live()
-            require(session, "tools/call")
-            token = session.token() if asked.on_progress is not None else None
-            params.meta = session.meta(token, asked.meta)
-            try:
-                raw = await session.request(
-                    "tools/call",
-                    params,
-                    asked.waits,
-                    token=token,
-                    on_progress=asked.on_progress,
-                    headers=_call_headers(session, known, params),
-                )
-            except McpError as error:
-                if error.code != HEADER_MISMATCH or not known.mirrors or number:
-                    raise
-                known = await refresh(params.name)  # digest 8.12: the marks may be others now
-                continue
-            except SessionLost:
-                if not self._reconnect or number:
-                    raise
-                continue  # the server did nothing, and the next session is a new one
-            call = decode_call(raw)
             if not session.revision.modern or call.result_type != "input_required":
                 return raw, call
             answers = await self.answers(raw, session, number)
             params = CallParams(
-                name=first.name,
-                arguments=first.arguments,
+                name=original.name,
+                arguments=original.arguments,
                 input_responses=answers.get("inputResponses", UNSET),
                 request_state=answers.get("requestState", UNSET),
             )
         raise self.too_many("tools/call")
+
+    async def _round(
+        self, known: KnownTool, params: CallParams, asked: Asked, refresh: Any, again: bool
+    ) -> tuple[Raw, RawCall]:
+        """One request; ``again``: it may be sent once more if the server did nothing with it."""
+        session = await self._live()
+        require(session, "tools/call")
+        token = session.token() if asked.on_progress is not None else None
+        params.meta = session.meta(token, asked.meta)
+        try:
+            raw = await session.request(
+                "tools/call",
+                params,
+                asked.waits,
+                token=token,
+                on_progress=asked.on_progress,
+                headers=_call_headers(session, known, params),
+            )
+        except McpError as error:
+            if error.code != HEADER_MISMATCH or not known.mirrors or not again:
+                raise
+            known = await refresh(params.name)  # digest 8.12: the marks may be others now
+        except SessionLost:
+            if not self._reconnect or not again:
+                raise
+        else:
+            return raw, decode_call(raw)
+        return await self._round(known, params, asked, refresh, False)
 
     def read(
         self, call: RawCall, known: KnownTool, session: Session, returns: Any
@@ -248,20 +263,18 @@ class Calls:
             raise RemoteProtocolError.text(f"The result is of an unknown type: {kind!r}")
         if call.content is UNSET and call.structured_content is UNSET:
             raise RemoteProtocolError.text("The result of the tool has no content")
-        if not call.is_error and session.options.check_output:
+        if known.has_output and not call.is_error and session.options.check_output:
             _check(call, known)
         return CallResult(call, returns, known.wrapped)
 
 
 def _check(call: RawCall, known: KnownTool) -> None:
-    tool = known.tool
-    if tool is None or tool.output_schema is UNSET:
-        return
-    if call.structured_content is UNSET:
-        text = f"{tool.name!r} promises structured content and sent none"
-        raise RemoteProtocolError.text(text)
     if known.check is None:
+        tool: Any = known.tool
         known.check = check_of(tool.name, tool.output_schema)
+    if call.structured_content is UNSET:
+        text = "The tool promises structured content and sent none"
+        raise RemoteProtocolError.text(text)
     known.check(call.structured_content)
 
 

@@ -1,5 +1,6 @@
 """``Client``: one server, whatever it speaks and however it is reached."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -185,27 +186,50 @@ class Client(Connected):
         ``timeout`` ends a wait of so many seconds without answer or progress, ``max_total``
         any wait; the server is told. ``returns`` is the type of ``result.value``.
         """
-        tool = self._tools.get(name) or await self._find(name)
+        tool = self._tools.get(name)
+        session = self._session
+        first = None
+        if (
+            tool is not None
+            and session is not None
+            and session.is_plain
+            and not tool.needs_task
+            and timeout is max_total is UNSET
+            and on_progress is None
+            and meta is None
+        ):
+            # Most calls: no coroutine but this one, and nothing that they do not need.
+            id, future = session.begin("tools/call", _params(name, arguments, session.stamp))
+            try:
+                raw = await future
+            except BaseException as error:
+                session.give_up(id, error)
+                raise
+            session.done(id)
+            call = decode_call(raw)
+            if call.result_type is UNSET or call.result_type == "complete":
+                result = self._calls.read(call, tool, session, returns)
+                return result if not raise_on_error else _good(name, result)
+            first = raw, call
         waits = self._waits
         if timeout is not UNSET or max_total is not UNSET:
             waits = waits_of(self._options, timeout, max_total)
         asked = Asked(waits, on_progress, meta)
-        session = self._session
-        assert session is not None
-        if tool.needs_task and session.revision.tasks:
-            handle = await self._submit(tool, name, arguments, asked, returns, None)
-            result = await handle
-        else:
-            params = CallParams(name=name, arguments=UNSET if arguments is None else arguments)
-            raw, call = await self._calls.tool(tool, params, asked, self._find_again)
-            session = self.session
-            if call.result_type == "task" and session.revision.modern:
-                result = await self._handle(raw, tool, asked, returns)
-            else:
-                result = self._calls.read(call, tool, session, returns)
-        if raise_on_error and result.is_error:
-            raise ToolFailed(result.text or f"{name!r} failed without a word", result)
-        return result
+        result = await self._call(name, arguments, asked, returns, first)
+        return result if not raise_on_error else _good(name, result)
+
+    async def _call(
+        self, name: str, arguments: Any, asked: Asked, returns: Any, first: Any
+    ) -> CallResult[Any]:
+        """A call with progress, deadlines of its own, over HTTP, as a task, or with questions."""
+        tool = self._tools.get(name) or await self._find(name)
+        if tool.needs_task and self.session.revision.tasks:
+            return await (await self._submit(tool, name, arguments, asked, returns, None))
+        params = _params(name, arguments)
+        raw, call = await self._calls.tool(tool, params, asked, self._find_again, first)
+        if call.result_type == "task" and self.session.revision.modern:
+            return await self._handle(raw, tool, asked, returns)
+        return self._calls.read(call, tool, self.session, returns)
 
     async def submit(
         self,
@@ -237,7 +261,7 @@ class Client(Connected):
         ttl: int | None,
     ) -> "TaskHandle[Any]":
         session = await self._live()
-        params = CallParams(name=name, arguments=UNSET if arguments is None else arguments)
+        params = _params(name, arguments)
         if session.revision.tasks:
             if session.capabilities.tasks is UNSET or not tool.takes_task:  # digest C38
                 raise LocalProtocolError(f"{name!r} cannot run as a task")
@@ -439,6 +463,16 @@ class Client(Connected):
         methods = _KEPT.get(kind)
         if methods is not None:
             self._cache.forget(self._endpoint, methods, uri)
+
+
+def _params(name: str, arguments: Any, meta: Any = UNSET) -> CallParams:
+    return CallParams(name=name, arguments=UNSET if arguments is None else arguments, meta=meta)
+
+
+def _good(name: str, result: CallResult[Any]) -> CallResult[Any]:
+    if result.is_error:
+        raise ToolFailed(result.text or f"{name!r} failed without a word", result)
+    return result
 
 
 _KEPT = {

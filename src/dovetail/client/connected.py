@@ -122,6 +122,7 @@ class Connected:
         session.events = self._changed
         self._renewed()
         await self._ready(session)
+        session.settle()
         return session
 
     def _renewed(self) -> None:

@@ -196,9 +196,12 @@ async def _probe_late(session: Session, probe: "asyncio.Future[Raw]") -> bool:
     try:
         both: list[asyncio.Future[Any]] = [probe, shaking]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not shaking.done() and probe.exception() is None and not _is_legacy_only(probe.result()):
-            _discovered(session, probe.result())
+        if shaking.done() and shaking.exception() is not None:
+            # Refused: the answer to the probe, if there will be one, is on its way.
+            await asyncio.wait([probe], timeout=session.options.probe_seconds)
+        if _is_late_yes(probe) and not _has_worked(shaking):
             session.speak(MODERN, declared_in(session.options, MODERN))
+            _discovered(session, probe.result())
             return True
         await shaking
         return False
@@ -206,6 +209,15 @@ async def _probe_late(session: Session, probe: "asyncio.Future[Raw]") -> bool:
         if not shaking.done():
             shaking.cancel()
             await asyncio.wait([shaking])
+
+
+def _is_late_yes(probe: "asyncio.Future[Raw]") -> bool:
+    answered = probe.done() and not probe.cancelled() and probe.exception() is None
+    return answered and not _is_legacy_only(probe.result())
+
+
+def _has_worked(shaking: "asyncio.Future[None]") -> bool:
+    return shaking.done() and not shaking.cancelled() and shaking.exception() is None
 
 
 def _is_legacy_only(raw: Raw) -> bool:

@@ -102,14 +102,27 @@ class Session:
         self.events: Callable[[Notification], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._waits: dict[Id, _Wait] = {}
+        self.done = self._waits.__delitem__
         self._tokens: dict[Any, _Wait] = {}
         self._last_token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
-        self._stamp: Any = UNSET
+        self.stamp: Any = UNSET
         self._envelope: dict[str, Any] = {}
         # A program that traces has loaded this; nobody else pays for it.
         self._traced = "opentelemetry.trace" in sys.modules
+        self._usual = waits_of(options, UNSET, UNSET)
+        # Whether a call needs nothing but to be sent: no headers, no trace, no new session.
+        self.is_plain = False
+
+    def settle(self) -> None:
+        """All is known that a call needs to know."""
+        needs_more = self.http or self._traced or self.dead
+        self.is_plain = not needs_more and self.capabilities.tools is not UNSET
+        self.connection.at_end(self._over)
+
+    def _over(self) -> None:
+        self.is_plain = False
 
     @property
     def dead(self) -> bool:
@@ -120,7 +133,7 @@ class Session:
         self.revision = revision
         self.declared = capabilities
         if not revision.modern:
-            self._envelope, self._stamp = {}, UNSET
+            self._envelope, self.stamp = {}, UNSET
             return
         self._envelope = {
             PROTOCOL_VERSION_KEY: revision.id,
@@ -129,14 +142,14 @@ class Session:
         }
         if self.options.log_level is not None:
             self._envelope[LOG_LEVEL_KEY] = self.options.log_level
-        self._stamp = Raw(msgspec.json.encode(self._envelope))
+        self.stamp = Raw(msgspec.json.encode(self._envelope))
 
     # -- asking --------------------------------------------------------------------------
 
     def meta(self, token: Any = None, extra: dict[str, Any] | None = None) -> Any:
         """The ``_meta`` of one request; UNSET where there is nothing to say."""
         if token is None and not extra and not self._traced:
-            return self._stamp
+            return self.stamp
         meta = {**self._envelope, **(extra or {})}
         if token is not None:
             meta[PROGRESS_TOKEN_KEY] = token
@@ -175,10 +188,22 @@ class Session:
             self.lost = True
             raise
         finally:
-            del self._waits[id]
+            self.done(id)
             if token is not None:
                 del self._tokens[token]
             self.connection.forget(id)
+
+    def begin(self, method: str, params: Any) -> "tuple[Id, asyncio.Future[Raw]]":
+        """``request`` without a coroutine; then comes ``done`` or ``give_up``."""
+        id, future = self.connection.start(method, params)
+        self._wait(id, method, future, self._usual)
+        return id, future
+
+    def give_up(self, id: Id, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self.connection.abandon(id)
+        self.connection.forget(id)
+        self.done(id)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         self.connection.notify(method, params)

@@ -284,7 +284,7 @@ class Peer:
         has_result = result is not UNSET
         if not has_result and error is UNSET:
             raise _invalid("Missing required field: method", _readable(envelope))
-        known = _readable(envelope) is not None and self.pending.pop(id, None) is not None
+        known = id is not UNSET and self.pending.pop(id, None) is not None  # null is nobody's
         if has_result and error is not UNSET:
             fault = _invalid("A response has either 'result' or 'error', not both")
             if known:

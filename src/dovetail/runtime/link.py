@@ -159,7 +159,7 @@ class Asking:
         self._waiters.pop(id, None)
 
     def answered(self, event: Response) -> None:
-        future = self._waiters.get(event.id)
+        future = self._waiters.pop(event.id, None)
         if future is None or future.done():
             return
         if event.error is not None:

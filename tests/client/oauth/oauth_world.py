@@ -23,7 +23,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dovetail.client.oauth import LoopbackBrowser
+from dovetail.client.oauth import LoopbackBrowser, OAuth
 from dovetail.transport.http_client import HttpClient, HttpRequest
 
 AUTH = "Authorization"
@@ -380,6 +380,11 @@ class Person:
 
     def browser(self, uri: str = "http://127.0.0.1:0/callback", seconds: float = 10) -> Any:
         return LoopbackBrowser(uri, opener=self, seconds=seconds)
+
+
+def signing_in(person: Person, **options: Any) -> OAuth:
+    """The authorization of a program that this person uses."""
+    return OAuth("a test", browser=person.browser(), **options)
 
 
 async def post(auth: Any, url: str) -> tuple[int, bytes]:
