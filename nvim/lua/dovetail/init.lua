@@ -14,7 +14,9 @@ function M.setup(options)
   config.set(options or {})
   local group = vim.api.nvim_create_augroup("dovetail", { clear = true })
   vim.api.nvim_create_autocmd("VimLeavePre", { group = group, callback = at_exit })
-  if config.options.auto_start then
+  if M.status().running then
+    M.restart() -- with the new settings
+  elseif config.options.auto_start then
     M.start()
   end
 end
