@@ -13,6 +13,7 @@ __all__ = ["main"]
 # A command's module has `add_arguments(parser, arguments)` and `run(options) -> exit code`.
 _COMMANDS = {
     "serve": ("dovetail.cli.serve", "serve an MCP server"),
+    "check": ("dovetail.cli.check", "hold an MCP server to the protocol"),
 }
 
 

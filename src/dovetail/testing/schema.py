@@ -25,7 +25,7 @@ from dovetail.spec._surface import (
     TASKS_REQUESTS,
 )
 
-__all__ = ["SchemaViolation", "check_definition", "check_message", "closed"]
+__all__ = ["SchemaViolation", "UnknownMember", "check_definition", "check_message", "closed"]
 
 Schema = dict[str, Any]
 Sender = Literal["client", "server"]
@@ -54,6 +54,10 @@ _KNOWN = frozenset(
 
 class SchemaViolation(AssertionError):
     """A message that its revision does not allow."""
+
+
+class UnknownMember(SchemaViolation):
+    """A message that the official schema allows, being open, but not its closed copy."""
 
 
 def check_message(
@@ -336,7 +340,8 @@ def _validate(value: Any, schema: str, name: str, what: str, *, close: bool = Tr
         if not validator.is_valid(value):
             relevance = _jsonschema().exceptions.relevance
             error = _explain(max(validator.iter_errors(value), key=relevance))
-            _fail(schema, what, error.json_path, error.message)
+            kind = UnknownMember if how else SchemaViolation
+            _fail(schema, what, error.json_path, error.message, kind)
 
 
 def _explain(error: Any) -> Any:
@@ -356,10 +361,13 @@ def _explain(error: Any) -> Any:
 def _envelope(message: Schema, revision: str, what: str, name: str, allowed: set[str]) -> None:
     _validate(message, revision, name, what, close=False)
     if extra := message.keys() - allowed:
-        _fail(revision, what, "$", f"unexpected members of the envelope: {sorted(extra)}")
+        text = f"unexpected members of the envelope: {sorted(extra)}"
+        _fail(revision, what, "$", text, UnknownMember)
 
 
-def _fail(schema: str, what: str, path: str, text: str) -> NoReturn:
+def _fail(
+    schema: str, what: str, path: str, text: str, kind: type[SchemaViolation] = SchemaViolation
+) -> NoReturn:
     if len(text) > 500:
         text = text[:500] + "..."
-    raise SchemaViolation(f"{schema}, {what}: {path}: {text}")
+    raise kind(f"{schema}, {what}: {path}: {text}")
