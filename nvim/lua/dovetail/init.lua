@@ -12,6 +12,9 @@ function M.setup(options)
   end
   local config = require("dovetail.config")
   config.set(options or {})
+  if not vim.g.loaded_dovetail then -- added to 'runtimepath' after plugins were sourced
+    vim.cmd.runtime("plugin/dovetail.lua")
+  end
   local group = vim.api.nvim_create_augroup("dovetail", { clear = true })
   vim.api.nvim_create_autocmd("VimLeavePre", { group = group, callback = at_exit })
   if M.status().running then

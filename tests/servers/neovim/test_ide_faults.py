@@ -119,7 +119,10 @@ def test_nothing_we_do_asks_for_enter(tmp_path: Path) -> None:
             await nvim.call("nvim_command", "ClaudeCodeStop")
             await nvim.call("nvim_command", "ClaudeCodeStatus")
             await nvim.call("nvim_command", "ClaudeAtMention")
-            await asyncio.sleep(0.1)
+            await nvim.lua(  # what was scheduled before this has been said
+                "local said vim.schedule(function() said = true end)"
+                " vim.wait(5000, function() return said end)"
+            )
             assert (await nvim.call("nvim_get_mode"))["blocking"] is False
             assert "E" not in await messages(nvim)
 
