@@ -62,9 +62,12 @@ function M.close(number)
   return vim.NIL
 end
 
-function M.close_all()
-  for number in pairs(vim.deepcopy(open)) do
-    finish(number, false)
+-- The server that asked is gone.
+function M.close_channel(channel)
+  for number, question in pairs(vim.deepcopy(open)) do
+    if question.channel == channel then
+      finish(number, false)
+    end
   end
 end
 

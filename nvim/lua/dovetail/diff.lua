@@ -480,9 +480,9 @@ end
 
 -- The server of these diffs is gone: nobody waits for them any more.
 function M.close_channel(channel)
-  for id, diff in pairs(vim.deepcopy(diffs, true)) do
+  for _, diff in ipairs(vim.tbl_values(diffs)) do
     if diff.channel == channel then
-      M.close(id)
+      M.close(diff.id)
     end
   end
 end

@@ -280,6 +280,7 @@ end
 local function load(path)
   local buf = fn.bufadd(path)
   if api.nvim_buf_is_loaded(buf) then
+    vim.bo[buf].buflisted = true
     return buf
   end
   local modeline, taken = vim.go.modeline, has_swap(path)

@@ -12,9 +12,14 @@ function M.setup(options)
   end
   local config = require("dovetail.config")
   config.set(options or {})
+  if not vim.g.loaded_dovetail then -- added to 'runtimepath' after plugins were sourced
+    vim.cmd.runtime("plugin/dovetail.lua")
+  end
   local group = vim.api.nvim_create_augroup("dovetail", { clear = true })
   vim.api.nvim_create_autocmd("VimLeavePre", { group = group, callback = at_exit })
-  if config.options.auto_start then
+  if M.status().running then
+    M.restart() -- with the new settings
+  elseif config.options.auto_start then
     M.start()
   end
 end

@@ -111,16 +111,15 @@ end
 
 local launch
 
-local function on_exit(job, code)
+local function on_exit(job, code) -- the channel of an RPC job has its number
+  pcall(require("dovetail.watch").forget, job)
+  pcall(require("dovetail.diff").close_channel, job)
+  pcall(require("dovetail.confirm").close_channel, job)
+  fire("ClaudeCodeServerStopped", { code = code })
   if job ~= state.job then
     return
   end
-  local channel = state.channel or job
   state.job, state.channel, state.clients = nil, nil, 0
-  pcall(require("dovetail.watch").forget, channel)
-  pcall(require("dovetail.diff").close_channel, channel)
-  pcall(require("dovetail.confirm").close_all)
-  fire("ClaudeCodeServerStopped", { code = code })
   if not state.wanted or vim.v.exiting ~= vim.NIL then
     return
   end

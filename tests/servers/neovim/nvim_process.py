@@ -21,6 +21,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
 from dovetail.servers.neovim.rpc import Link, value_of
+from dovetail.testing import Recorder
 
 ROOT = Path(__file__).parents[3]
 PLUGIN = ROOT / "nvim"
@@ -210,6 +211,7 @@ class Ide:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.notifications: list[dict[str, Any]] = []
+        self.recorder = Recorder()  # every message of the server's is checked
         self._ids = itertools.count(1)
         self._answers: dict[Any, asyncio.Future[dict[str, Any]]] = {}
         self._other: asyncio.Queue[Any] = asyncio.Queue()
@@ -219,6 +221,7 @@ class Ide:
     async def _read(self) -> None:
         with contextlib.suppress(Exception):
             async for text in self.socket:
+                self.recorder.sent("server", str(text).encode())
                 self._take(json.loads(text))
         for future in self._answers.values():
             if not future.done():
@@ -237,6 +240,8 @@ class Ide:
             self._other.put_nowait(message)
 
     async def send(self, text: str) -> None:
+        if len(text) < 1_000_000:
+            self.recorder.sent("client", text.encode(), check=False)
         await self.socket.send(text)
 
     async def raw(self, text: str) -> Any:
@@ -315,6 +320,7 @@ class Ide:
         with contextlib.suppress(AttributeError):  # the library's, when the socket is gone
             await self.socket.close()
         await self._reader
+        self.recorder.check()
 
 
 @contextlib.asynccontextmanager

@@ -305,26 +305,40 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("text", EXACT.values(), ids=EXACT.keys())
-def test_accepted_as_it_was_proposed(tmp_path: Path, text: str) -> None:
-    async def script(nvim: Nvim, client: Ide, path: str, future: Any) -> None:
-        await nvim.keys("ga")
-        assert texts(await future) == ["FILE_SAVED", text]
+@pytest.mark.parametrize("style", ["side", "inline"])
+def test_accepted_as_it_was_proposed(tmp_path: Path, style: str) -> None:
+    async def main() -> None:
+        async with editor(tmp_path, setup=f"diff = {{style = '{style}'}},") as nvim:
+            path = nvim.write("a.txt", "something else\n")
+            async with nvim.client() as client:
+                for what, text in EXACT.items():
+                    assert await decided(nvim, client, path, text, "ga") == text, what
 
-    diff_test(tmp_path, script, new=text, old="something else\n")
+    run(main())
 
 
-@pytest.mark.parametrize("text", EXACT.values(), ids=EXACT.keys())
-def test_an_edit_changes_nothing_but_itself(tmp_path: Path, text: str) -> None:
+def test_an_edit_changes_nothing_but_itself(tmp_path: Path) -> None:
     """A line is put before the first and removed again: all else is as it was."""
 
-    async def script(nvim: Nvim, client: Ide, path: str, future: Any) -> None:
-        await nvim.keys("ggOnew<Esc>dd")
-        await nvim.keys("ga")
-        assert texts(await future) == ["FILE_SAVED", "" if text == "\n" else text]
+    async def main() -> None:
+        async with editor(tmp_path) as nvim, nvim.client() as client:
+            for what, text in EXACT.items():
+                path = nvim.write("a.txt", "old\r\n" if "\r\n" in text else "old\n")
+                found = await decided(nvim, client, path, text, "ggOnew<Esc>ddga")
+                # A buffer without lines and one with an empty line look the same.
+                assert found == ("" if text == "\n" else text), what
 
-    old = "old\r\n" if "\r\n" in text else "old\n"
-    diff_test(tmp_path, script, new=text, old=old)
+    run(main())
+
+
+async def decided(nvim: Nvim, client: Ide, path: str, text: str, keys: str) -> str:
+    _, future = begin(client, path, text)
+    await diff_shown(nvim)
+    await nvim.keys(keys)
+    [word, final] = texts(await future)
+    assert word == "FILE_SAVED"
+    await diff_shown(nvim, 0)
+    return final
 
 
 def test_an_old_file_that_is_not_utf8_is_shown_and_not_damaged(tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ def test_nothing_we_do_asks_for_enter(tmp_path: Path) -> None:
             await nvim.call("nvim_command", "ClaudeCodeStop")
             await nvim.call("nvim_command", "ClaudeCodeStatus")
             await nvim.call("nvim_command", "ClaudeAtMention")
-            await asyncio.sleep(0.1)
+            await nvim.lua(  # what was scheduled before this has been said
+                "local said vim.schedule(function() said = true end)"
+                " vim.wait(5000, function() return said end)"
+            )
             assert (await nvim.call("nvim_get_mode"))["blocking"] is False
             assert "E" not in await messages(nvim)
 
@@ -282,8 +285,7 @@ def resident(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("count", [1_000_000])
-def test_a_million_events_leave_nothing_behind(tmp_path: Path, count: int) -> None:
+def test_a_million_events_leave_nothing_behind(tmp_path: Path) -> None:
     """Cursor movements, diagnostics and buffers that come and go, while a client listens."""
 
     async def main() -> None:
@@ -296,7 +298,7 @@ def test_a_million_events_leave_nothing_behind(tmp_path: Path, count: int) -> No
                 sizes: list[tuple[int, int]] = []
                 assert nvim.process is not None
                 for _ in range(10):
-                    await events(nvim, count // 10)
+                    await events(nvim, 100_000)
                     await client.json("getOpenEditors")
                     await client.json("getDiagnostics")
                     client.notifications.clear()
@@ -306,7 +308,7 @@ def test_a_million_events_leave_nothing_behind(tmp_path: Path, count: int) -> No
                 assert server[-1] - server[1] < 8 * 1024 * 1024, sizes
                 assert sizes[-1][1] - sizes[1][1] < 32 * 1024 * 1024, sizes
 
-    run(main())
+    asyncio.run(asyncio.wait_for(main(), 300))  # ten seconds, if nobody else wants the machine
 
 
 async def events(nvim: Nvim, count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -109,12 +108,12 @@ def test_it_is_closed_unless_asked_for_and_keeps_its_port(tmp_path: Path) -> Non
             assert (await config(nvim))["type"] == "stdio"
         async with editor(tmp_path / "b", setup="http = true,") as nvim:
             before = await config(nvim)
+            await nvim.lua(
+                "vim.api.nvim_create_autocmd('User', {pattern = 'ClaudeCodeServerStarted',"
+                " callback = function() _G.again = true end})"
+            )
             await nvim.call("nvim_command", "ClaudeCodeRestart")
-            await nvim.until("require('dovetail').status().running")
-            async with asyncio.timeout(10):
-                while not nvim.lock_files():  # noqa: ASYNC110 - a file of another process
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
+            await nvim.until("again")
             assert await config(nvim) == before
 
     run(main())

@@ -41,6 +41,24 @@ def test_loading_the_plugin_loads_no_module(tmp_path: Path) -> None:
     run(main())
 
 
+def test_setup_brings_the_commands_if_nobody_has(tmp_path: Path) -> None:
+    """As with a plugin manager that adds the folder after plugins were sourced."""
+    script = tmp_path / "late.lua"
+    script.write_text(
+        f"vim.opt.runtimepath:append({str(PLUGIN)!r})\n"
+        "require('dovetail').setup{auto_start = false}\n"
+        "io.write(vim.fn.exists(':ClaudeCode'))"
+    )
+    done = subprocess.run(
+        [NVIM, "--headless", "-u", "NONE", "-l", script],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert (done.stdout, done.stderr) == ("2", "")
+
+
 def test_commands_do_what_they_say(tmp_path: Path) -> None:
     async def main() -> None:
         async with editor(tmp_path) as nvim:

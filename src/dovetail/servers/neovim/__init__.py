@@ -43,8 +43,12 @@ def build(options: argparse.Namespace) -> Server:
 
 def run(options: argparse.Namespace, tap: Tap | None) -> int:
     if options.editor_stdio:
-        from dovetail.servers.neovim import host
-
+        try:
+            from dovetail.servers.neovim import host
+        except ModuleNotFoundError as error:
+            text = f"dovetail: {error.name} is missing: pip install 'dovetail[neovim]'"
+            print(text, file=sys.stderr)
+            return 2
         return host.run(tap)
     build(options).run(tap=tap)
     return 0
