@@ -11,6 +11,7 @@
   worker                                ; who takes the next job, or nil
   (state nil)                           ; values of *SESSION-VARIABLES* between calls
   (read-only nil)
+  (watched '())                          ; symbols a client has subscribed to, as they were
   (max-output 100000) (max-value 20000) ; characters that are sent
   (spool nil) (spool-cap 0))            ; where the rest goes: how file names begin, and how much
 
