@@ -219,12 +219,12 @@ def test_the_server_survives(group: str, revision: str) -> None:
 
 
 async def check_next(client: Client, code: str) -> None:
-    shown = text_of(await client.result("(+ 1 2)"))
+    shown = text_of(await client.result("(+ 1 2)", timeout=10))
     if code in LATER and shown.startswith("[SESSION LOST]"):
-        shown = await client.text("(+ 1 2)")
+        shown = await client.text("(+ 1 2)", timeout=10)
     if code in RIGHTS:
         await client.tool("restart-session")
-        shown = await client.text("(+ 1 2)")
+        shown = await client.text("(+ 1 2)", timeout=10)
     assert shown.endswith("=> 3"), (code, shown)
 
 

@@ -63,6 +63,25 @@ def test_old_spool_files_go_and_all_go_at_the_end() -> None:
     assert not folder[0].exists()
 
 
+def test_spool_files_of_calls_that_came_to_no_end() -> None:
+    """Kept for the history of one that was cancelled, gone with a process."""
+
+    async def main() -> None:
+        async with lisp(max_output=5, grace=0.1) as client:
+            await client.error('(princ "0123456789") (loop)', timeout=0.2)
+            (kept,) = session(client).outputs
+            folder = Path(session(client).outputs[kept]["stdout"].spool).parent
+            assert len(os.listdir(folder)) == 1
+            for killer in (
+                "(sb-sys:without-interrupts (loop))",
+                "(sb-unix::unix-kill (sb-unix:unix-getpid) 9)",
+            ):
+                await client.error(f'(princ "0123456789") {killer}', timeout=0.2)
+                assert len(os.listdir(folder)) == 1
+
+    run(main())
+
+
 def test_a_hundred_megabytes_stay_out_of_the_heap() -> None:
     """Counted, not timed: what the heap holds afterwards, and what the file does."""
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dovetail import ToolError
 from dovetail.servers.lisp.image import Image, Lost
+from dovetail.servers.lisp.swank import connect_slynk, connect_swank
 
 __all__ = ["CONNECTORS", "Target", "connect_socket", "parse_target"]
 
@@ -53,7 +54,11 @@ async def connect_socket(address: str) -> Image:
 
 
 # By kind: what makes an Image of an address; ToolError if that fails.
-CONNECTORS: dict[str, Callable[[str], Awaitable[Image]]] = {"socket": connect_socket}
+CONNECTORS: dict[str, Callable[[str], Awaitable[Image]]] = {
+    "socket": connect_socket,
+    "swank": connect_swank,
+    "slynk": connect_slynk,
+}
 
 
 def parse_target(text: str) -> Target:

@@ -14,7 +14,7 @@ from dovetail.servers.lisp.render import Evaluation, lost, rendered, schema
 from dovetail.servers.lisp.session import Outcome, Session, SessionLost
 from dovetail.servers.lisp.sessions import DEFAULT, Lisp
 
-__all__ = ["SessionName", "Timeout", "add_evaluate", "remembered"]
+__all__ = ["SessionName", "Timeout", "add_evaluate", "refusal", "remembered"]
 
 SessionName = Annotated[str, "The session to use; list-sessions shows them"]
 Timeout = Annotated[float, Meta(ge=0), "Seconds it may take; 0 means any time"]
@@ -46,8 +46,8 @@ def add_evaluate(server: Server, lisp: Lisp) -> None:
         try:
             outcome = begun(place, ctx)
             if outcome is None:
-                if (refusal := await _refusal(place, code)) is not None:
-                    return refusal
+                if (refused := await refusal(place, code)) is not None:
+                    return refused
                 options = {
                     "package": package,
                     "debug": debug,
@@ -82,7 +82,7 @@ async def _evaluate(
     )
 
 
-async def _refusal(place: Session, code: str) -> CallToolResult | None:
+async def refusal(place: Session, code: str) -> CallToolResult | None:
     """Unbalanced text is refused before any of it runs."""
     wrong = imbalance(code)
     if wrong is None or not await place.reads_standard():

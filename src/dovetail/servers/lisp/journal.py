@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dovetail.servers.lisp.frames import Definition
 
-__all__ = ["Journal", "Recorded"]
+__all__ = ["Journal", "Recorded", "kind_of"]
 
 # Several of the same name may stand beside each other, or their order matters.
 _NEVER_REPLACED = ("DEFMETHOD", "IN-PACKAGE", "LOAD", "EVAL-WHEN", "DECLAIM", "PROCLAIM")
@@ -32,6 +32,11 @@ class Recorded(Struct):
     name: str
     package: str
     code: str
+
+
+def kind_of(entry: Recorded) -> str:
+    """``function``, ``class``…, for people."""
+    return _KINDS.get(entry.operator, "other form")
 
 
 class Journal:
@@ -65,7 +70,7 @@ class Journal:
 
     def counts(self) -> str:
         """``2 functions, 1 variable``."""
-        kinds = Counter(_KINDS.get(entry.operator, "other form") for entry in self.entries)
+        kinds = Counter(map(kind_of, self.entries))
         return ", ".join(
             f"{count} {kind if count == 1 else _PLURALS.get(kind, kind + 's')}"
             for kind, count in kinds.items()

@@ -11,7 +11,9 @@ from dovetail.servers.lisp.evaluate import add_evaluate
 from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.process import Isolation, isolated
 from dovetail.servers.lisp.sessions import Config, Lisp
+from dovetail.servers.lisp.tools_compile import add_compile_tools
 from dovetail.servers.lisp.tools_debug import add_debug_tools
+from dovetail.servers.lisp.tools_history import add_history_tools
 from dovetail.servers.lisp.tools_limits import add_limits
 from dovetail.servers.lisp.tools_sessions import add_session_tools
 from dovetail.servers.lisp.tools_symbols import add_symbol_tools
@@ -50,6 +52,8 @@ def lisp_server(config: Config | None = None) -> Server:
     add_debug_tools(server, lisp)
     add_limits(server, lisp)
     add_symbol_tools(server, lisp)
+    add_compile_tools(server, lisp)
+    add_history_tools(server, lisp)
     return server
 
 

@@ -23,7 +23,12 @@ PARTS = (
     "evaluate",
     "readonly",
     "symbols",
+    "compiling",
+    "systems",
+    "measure",
+    "look",
     "serve",
+    "tunnel",
 )
 
 

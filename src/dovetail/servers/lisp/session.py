@@ -48,6 +48,7 @@ class Session:
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._starts = itertools.count(1)  # of what is spooled: a new process counts from 1
+        self._spool_prefix = ""
         self.last_number = 0
         self._losses: deque[float] = deque(maxlen=limits.max_losses)
         self._not_before = 0.0
@@ -120,12 +121,13 @@ class Session:
         """Tell the Lisp the limits of the calls to come."""
         if self.image is not None and self.image.lost is None:
             limits = self.limits
+            self._spool_prefix = f"{self.name}-{next(self._starts)}"
             self.image.start(
                 "configure",
                 {
                     "max_output": limits.max_output,
                     "max_value": limits.max_value,
-                    "spool": str(self._spools / f"{self.name}-{next(self._starts)}"),
+                    "spool": str(self._spools / self._spool_prefix),
                     "spool_cap": limits.max_spool,
                     "read_only": self.read_only,
                 },
@@ -196,6 +198,11 @@ class Session:
         while len(self.outputs) > self.limits.max_spools:
             _remove(self.outputs.pop(next(iter(self.outputs))))
 
+    def _drop_spools(self, running: Running) -> None:
+        """Files of a call that died without a word about them."""
+        for path in self._spools.glob(f"{self._spool_prefix}-{running.call.id}-*"):
+            path.unlink(missing_ok=True)
+
     # -- interrupting ------------------------------------------------------------------------
 
     def _expire(self, running: Running, seconds: float) -> None:
@@ -235,6 +242,9 @@ class Session:
         if frame.failure is not None and frame.failure.frames:
             lines = [f"{number}: {text}" for number, text in enumerate(frame.failure.frames)]
             parts.append("\n".join(["[Backtrace]", *lines]))
+        for name, output in (("stdout", frame.stdout), ("stderr", frame.stderr)):
+            if output.spool:
+                self.keep_output(running.number, name, output)
         code = running.arguments.get("code", "")
         self.remember(running.number, code, "\n\n".join(parts), True, frame.failure)
 
@@ -251,6 +261,7 @@ class Session:
             if isinstance(image, LispProcess):
                 image.kill(reason)
                 await image.exited.wait()
+                self._drop_spools(running)
             else:
                 call.settle(Frame("done", status="stuck"))  # not ours to kill
         if isinstance(image, LispProcess):
@@ -378,13 +389,15 @@ class Session:
         return delay
 
     async def _recover_and_raise(self, running: Running, reason: str) -> None:
+        partial = running.partial or running.image.partial
+        if partial is None:
+            self._drop_spools(running)
         try:
             text = await self._recover(reason)
         finally:
             self._end_turn()
         if running.image.never_began(running.call):
             raise NeverBegan(text)
-        partial = running.partial or running.image.partial
         raise SessionLost(text, partial, running.expired)
 
     async def _recover(self, reason: str) -> str:

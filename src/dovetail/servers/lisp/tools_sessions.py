@@ -95,7 +95,7 @@ def add_session_tools(server: Server, lisp: Lisp) -> None:
     @server.tool(name="attach-session", title="Attach to a running Lisp", names="kebab")
     async def attach_session(
         session: NewName,
-        kind: Annotated[Literal["socket"], "How the Lisp can be reached"],
+        kind: Annotated[Literal["socket", "swank", "slynk"], "How the Lisp can be reached"],
         address: Annotated[str, "The path of the socket, or host:port"],
         read_write: Annotated[bool, "Allow forms that may change the image"] = False,
     ) -> str:

@@ -3,5 +3,5 @@
 ;;;;     (dovetail-lisp:listen-on "/path/of/socket")
 
 (dolist (part '("package" "wire" "output" "jobs" "frames" "debugger" "evaluate" "readonly"
-                "symbols" "serve"))
+                "symbols" "compiling" "systems" "measure" "look" "serve"))
   (load (merge-pathnames (concatenate 'string part ".lisp") (or *load-truename* *default-pathname-defaults*))))

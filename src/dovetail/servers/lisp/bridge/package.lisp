@@ -6,7 +6,7 @@
 
 (defpackage #:mcp
   (:use)
-  (:export #:progress #:read-only)
+  (:export #:progress #:read-only #:object)
   (:documentation "What evaluated code may say to the client."))
 
 (in-package #:dovetail-lisp)

@@ -23,14 +23,18 @@
     (:no-error (data)
       (send connection "id" id "event" "done" "status" "ok" "data" data))))
 
-(defun read-requests (connection)
+(defun handle-text (connection text)
+  "A request as it was sent: read, and answered or begun."
   (let ((*connection* connection))
     (with-standard-io-syntax
       (let ((*read-eval* nil) (*package* (find-package "DOVETAIL-LISP")))
-        (loop for text = (handler-case (read-frame (conn-input connection))
-                           (stream-error () nil))
-              while text
-              do (apply #'handle-request connection (read-from-string text)))))))
+        (apply #'handle-request connection (read-from-string text))))))
+
+(defun read-requests (connection)
+  (loop for text = (handler-case (read-frame (conn-input connection))
+                     (stream-error () nil))
+        while text
+        do (handle-text connection text)))
 
 (defun say-hello (connection)
   (send connection "event" "hello"

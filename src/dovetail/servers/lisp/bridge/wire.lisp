@@ -5,12 +5,13 @@
 
 (defstruct (connection (:conc-name conn-))
   input                                 ; two fd-streams: one shared by two threads
-  output                                ; loses messages on newer SBCLs
+  output                                ; loses messages on newer SBCLs; or a function of a text
   (write-lock (sb-thread:make-mutex :name "channel"))
   (jobs (make-hash-table :synchronized t)) ; request id -> job, running or suspended
   worker                                ; who takes the next job, or nil
   (state nil)                           ; values of *SESSION-VARIABLES* between calls
   (read-only nil)
+  (watched '())                          ; symbols a client has subscribed to, as they were
   (max-output 100000) (max-value 20000) ; characters that are sent
   (spool nil) (spool-cap 0))            ; where the rest goes: how file names begin, and how much
 
@@ -30,15 +31,20 @@
 
 (defun send-frame (connection text)
   "Whole or not at all: an interrupt in the middle would spoil the channel."
-  (let* ((bytes (sb-ext:string-to-octets text :external-format :utf-8))
-         (length (length bytes))
-         (stream (conn-output connection)))
+  (let ((output (conn-output connection)))
     (sb-sys:without-interrupts
-      (sb-thread:with-mutex ((conn-write-lock connection))
-        (loop for shift in '(-24 -16 -8 0)
-              do (write-byte (logand 255 (ash length shift)) stream))
-        (write-sequence bytes stream)
-        (finish-output stream)))))
+      (if (functionp output)
+          (funcall output text)
+          (sb-thread:with-mutex ((conn-write-lock connection))
+            (write-frame text output))))))
+
+(defun write-frame (text stream)
+  (let* ((bytes (sb-ext:string-to-octets text :external-format :utf-8))
+         (length (length bytes)))
+    (loop for shift in '(-24 -16 -8 0)
+          do (write-byte (logand 255 (ash length shift)) stream))
+    (write-sequence bytes stream)
+    (finish-output stream)))
 
 ;;; -- JSON ----------------------------------------------------------------------
 

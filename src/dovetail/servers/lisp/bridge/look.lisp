@@ -1,0 +1,134 @@
+;;;; What resources show, completion, and which symbols have changed. All of it is immediate: it
+;;;; is answered while an evaluation runs, and runs nothing of the user's.
+
+(in-package #:dovetail-lisp)
+
+;;; -- resources -----------------------------------------------------------------------------------
+
+(defun symbol-count (package)
+  (let ((count 0))
+    (do-external-symbols (symbol package count)
+      (declare (ignorable symbol))
+      (incf count))))
+
+(define-operation ("packages" :immediate t) (&key)
+  (loop for package in (sort (list-all-packages) #'string< :key #'package-name)
+        collect (object "name" (package-name package)
+                        "nicknames" (package-nicknames package)
+                        "external" (symbol-count package))))
+
+(defun external-names (package)
+  (let ((names '()))
+    (do-external-symbols (symbol package (sort names #'string<))
+      (push (symbol-name symbol) names))))
+
+(defun own-names (package)
+  "Internal symbols whose home it is and that name something."
+  (let ((names '()))
+    (do-symbols (symbol package (sort (remove-duplicates names :test #'string=) #'string<))
+      (when (and (eq (symbol-package symbol) package)
+                 (eq (nth-value 1 (find-symbol (symbol-name symbol) package)) :internal)
+                 (symbol-kinds symbol))
+        (push (symbol-name symbol) names)))))
+
+(define-operation ("package" :immediate t) (&key package)
+  (let ((package (find-package-or-fail package)))
+    (object "name" (package-name package)
+            "nicknames" (package-nicknames package)
+            "documentation" (or (documentation package t) :omit)
+            "uses" (mapcar #'package-name (package-use-list package))
+            "usedBy" (mapcar #'package-name (package-used-by-list package))
+            "external" (external-names package)
+            "internal" (if (internal-package-p package) '() (own-names package)))))
+
+(define-operation ("threads" :immediate t) (&key)
+  (loop for thread in (sb-thread:list-all-threads)
+        collect (object "name" (text-of (or (sb-thread:thread-name thread) "") :printer #'princ)
+                        "alive" (json-boolean (sb-thread:thread-alive-p thread))
+                        "main" (json-boolean (eq thread (sb-thread:main-thread))))))
+
+(define-operation ("heap" :immediate t) (&key)
+  (heap-facts))
+
+;;; -- completion ----------------------------------------------------------------------------------
+
+(defparameter *max-completions* 2000)
+
+(defun starts-with-p (prefix name)
+  (and (<= (length prefix) (length name))
+       (string-equal prefix name :end2 (length prefix))))
+
+(defun flex-match-p (letters name)
+  "Whether the letters occur in this order."
+  (loop with start = 0
+        for letter across letters
+        for found = (position letter name :start start :test #'char-equal)
+        always found
+        do (setf start (1+ found))))
+
+(defun matching (text names)
+  "Those that start with TEXT; if there are none, those that have its letters in order."
+  (let ((found (or (remove-if-not (lambda (name) (starts-with-p text name)) names)
+                   (remove-if-not (lambda (name) (flex-match-p text name)) names))))
+    (setf found (sort (remove-duplicates found :test #'string=) #'string<))
+    (subseq found 0 (min (length found) *max-completions*))))
+
+(define-operation ("complete-package" :immediate t) (&key text)
+  (matching text (loop for package in (list-all-packages)
+                       collect (package-name package)
+                       append (copy-list (package-nicknames package)))))
+
+(define-operation ("complete-symbol" :immediate t) (&key text package class)
+  (let ((package (if package
+                     (find-package-or-fail package)
+                     (living-package (or (first (conn-state *connection*)) *package*))))
+        (names '()))
+    (do-symbols (symbol package)
+      (when (if class (find-class symbol nil) (symbol-kinds symbol))
+        (push (symbol-name symbol) names)))
+    (matching text names)))
+
+;;; -- redefinitions -------------------------------------------------------------------------------
+
+(defun watched-symbol (package name)
+  (let ((package (or (find-package package) (find-package (string-upcase package)))))
+    (and package
+         (multiple-value-bind (symbol found) (find-symbol name package)
+           (if found
+               symbol
+               (values (find-symbol (string-upcase name) package)))))))
+
+(defun facets (symbol)
+  "All that a redefinition changes, compared by EQ. A value is not: setting it defines nothing."
+  (let ((function (and (fboundp symbol) (fdefinition symbol)))
+        (class (find-class symbol nil)))
+    (list* (macro-function symbol) function class (boundp symbol)
+           (and class (ignore-errors (sb-kernel:classoid-wrapper
+                                      (sb-kernel:find-classoid symbol nil))))
+           (documentation symbol 'function) (documentation symbol 'variable)
+           (and (typep function 'generic-function)
+                (copy-list (sb-mop:generic-function-methods function))))))
+
+(defun users-own-p (symbol facets)
+  (and (some #'identity facets)
+       (not (standard-symbol-p symbol))
+       (not (internal-package-p (symbol-package symbol)))))
+
+(defun same-facets-p (old new)
+  (and (= (length old) (length new)) (every #'eq old new)))
+
+(define-operation ("watch" :immediate t) (&key symbols)
+  "Which of SYMBOLS, pairs of package and name, are other than when they were asked about last;
+of those that never were, which the user has defined. The others are forgotten."
+  (let ((old (conn-watched *connection*)) (new '()) (changed '()))
+    (loop for pair in symbols
+          for symbol = (apply #'watched-symbol pair)
+          for facets = (and symbol (ignore-errors (facets symbol)))
+          for before = (assoc pair old :test #'equal)
+          do (push (cons pair facets) new)
+             (when (if before
+                       (not (same-facets-p (cdr before) facets))
+                       (and symbol (users-own-p symbol facets)))
+               (push pair changed)))
+    (setf (conn-watched *connection*) new)
+    changed))
