@@ -97,7 +97,6 @@ class HttpApp:
         self.stateless = options.stateless
         self.answers = options.answers
         self.tap = options.tap
-        self.extra: Pairs = ()
         self.streams: set[EventStream] = set()
         self.sockets: set[Connection] = set()
         self._notes: dict[Any, dict[Any, Any]] = {}
@@ -266,7 +265,7 @@ class HttpApp:
                 if isinstance(found, Notification):
                     with Exchange(self, None, receive, send, principal, scope) as link:
                         self.host.notified(found, link)
-                await send_reply(send, Reply(202, headers=self.extra))
+                await send_reply(send, Reply(202))
         finally:
             self.active -= 1
 
@@ -367,18 +366,18 @@ class HttpApp:
     # -- answers ----------------------------------------------------------------------------
 
     def refusal(self, code: int, error: McpError, id: Any = None) -> Reply:
-        return Reply.json(code, self.peer.error(id, error), self.extra)
+        return Reply.json(code, self.peer.error(id, error))
 
     def busy(self, why: str, id: Any = None) -> Reply:
         return self.unavailable(Unavailable(f"Too many: {why}. Try again later."), id)
 
     def unavailable(self, error: Unavailable, id: Any = None) -> Reply:
         later = (b"retry-after", b"%d" % error.retry_after)
-        return Reply.json(503, self.peer.error(id, error), (later, *self.extra))
+        return Reply.json(503, self.peer.error(id, error), (later,))
 
     def not_allowed(self) -> Reply:
         verbs = b"POST" if self.stateless or not self.with_sessions else b"POST, GET, DELETE"
-        return Reply.text(405, "Not here", ((b"allow", verbs), *self.extra))
+        return Reply.text(405, "Not here", ((b"allow", verbs),))
 
     async def opened(self, session: HttpSession) -> Pairs:
         """``initialize`` was answered: if it was agreed to, there is a session now."""

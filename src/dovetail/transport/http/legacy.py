@@ -71,11 +71,11 @@ class Legacy:
             await Post(app, session, send).serve_batch(event)
         elif isinstance(event, Refusal):
             malformed = event.code in (PARSE_ERROR, INVALID_REQUEST)
-            await send_json(send, 400 if malformed else 200, event.frame, app.extra)
+            await send_json(send, 400 if malformed else 200, event.frame)
         else:
             if event is not None:
                 session.take(event)
-            await send_reply(send, Reply(202, headers=app.extra))
+            await send_reply(send, Reply(202))
 
     def _check_batch(self, batch: Batch, session: HttpSession, principal: Principal | None) -> None:
         """All of it may be done, or nothing of it is."""
@@ -189,7 +189,7 @@ class Legacy:
         that of an older one is most likely a dead connection."""
         app = self._app
         gone: asyncio.Future[None] = app.loop.create_future()
-        shown = EventStream(app, send, app.extra, partial(_resolve, gone))
+        shown = EventStream(app, send, partial(_resolve, gone))
         await shown.open()
         if cursor is not None:
             await stream.replay(shown, cursor)
@@ -234,7 +234,7 @@ class Legacy:
         if self._app.nodes is not None:
             await self._app.nodes.forget(session.id)
         self._app.sessions.drop(session)
-        await send_reply(send, Reply(204, headers=self._app.extra))
+        await send_reply(send, Reply(204))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -70,7 +70,7 @@ class Post:
         if requests or frames:
             await self._answer(frames, True, ())
         else:
-            await send_reply(self._send, Reply(202, headers=self._app.extra))
+            await send_reply(self._send, Reply(202))
 
     async def _run(self, request: Request) -> bytes | None:
         """The answer; None if nobody wants it any more."""
@@ -103,7 +103,7 @@ class Post:
             raise Refused(self._app.unavailable(error, request.id)) from None
         frame, code = error_answer(self._owner.peer, request, error)
         if alone and code == UNSUPPORTED_VERSION:  # to initialize, where only 2026-07-28 is served
-            raise Refused(Reply.json(400, frame, self._app.extra)) from None
+            raise Refused(Reply.json(400, frame)) from None
         return frame
 
     def _cancelled(self, request: Request) -> bytes | None:
@@ -137,7 +137,7 @@ class Post:
         if self._stream is None:
             revision = self._owner.peer.revision
             self._stream = self._owner.new_stream("p")
-            self._shown = EventStream(self._app, self._send, self._app.extra, self._lost)
+            self._shown = EventStream(self._app, self._send, self._lost)
             self._stream.shown = self._shown
             primes = revision is not None and revision.polling
             self._stream.begin(
@@ -160,7 +160,7 @@ class Post:
                 app.tap("out", frame)
         if self._stream is None and frames:
             body = b"[" + b",".join(frames) + b"]" if is_batch else frames[0]
-            await send_json(self._send, 200, body, (*app.extra, *extra))
+            await send_json(self._send, 200, body, extra)
             return
         stream = self._open()  # also without an answer: a stream may end with none
         for frame in frames:
