@@ -51,7 +51,8 @@ class Goal:
 GOALS = (
     Goal("2026-07-28 call / bare ASGI application", "dovetail-2026", "bare", 0.7),
     Goal("2026-07-28 call / mcp", "dovetail-2026", "mcp-2026", 8),
-    Goal("session, JSON answer / mcp", "dovetail-json", "mcp-json", 20),
+    Goal("session, JSON answer / mcp with JSON answers", "dovetail-json", "mcp-json", 20),
+    Goal("session, JSON answer / mcp as it comes, with SSE", "dovetail-json", "mcp-sse", 20),
     Goal("session, SSE answer / mcp", "dovetail-sse", "mcp-sse", 15),
     Goal("session, JSON answer / chuk-mcp-server", "dovetail-json", "chuk", 4),
 )
@@ -156,7 +157,7 @@ def report(figures: dict[str, Load], rounds: int) -> list[str]:
         if goal.ours in figures and goal.theirs in figures:
             ours, theirs = figures[goal.ours], figures[goal.theirs]
             ratio, cpu = ours.rate / theirs.rate, theirs.cpu / ours.cpu
-            mark = "✓" if max(ratio, cpu) >= goal.least else "✗"
+            mark = "✓" if cpu >= goal.least else "✗"  # of the two, what others do disturbs it less
             lines.append(f"| {goal.text} | {ratio:.2f} | {cpu:.2f} | ≥ {goal.least:g} | {mark} |")
     return lines
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.core.exchange import Handshake, Intake, known_version, one_of_each, status
+from dovetail.core.exchange import Handshake, Intake, one_of_each, status
 from dovetail.core.peer import Notification, Request
 from dovetail.errors import RemoteProtocolError
 from dovetail.spec.headers import Mirror
@@ -170,20 +170,3 @@ def test_headers_that_occur_twice() -> None:
     for name in (b"host", b"mcp-method", b"mcp-param-x", b"mcp-session-id"):
         with pytest.raises(RemoteProtocolError):
             one_of_each([(name, b"1"), (name, b"1")])
-
-
-@pytest.mark.parametrize(
-    ("version", "known"),
-    [
-        (None, True),
-        ("2025-03-26", True),
-        (" 2025-11-25\t", True),
-        ("2024-11-05", False),
-        (E, False),
-        ("", False),
-        ("é", False),
-    ],
-)
-def test_versions_of_sessions(version: str | None, known: bool) -> None:
-    given = {} if version is None else {b"mcp-protocol-version": version.encode("latin-1")}
-    assert known_version(given) is known

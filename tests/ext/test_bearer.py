@@ -107,7 +107,9 @@ def test_a_token_that_is_no_good_is_401(given: str, text: str) -> None:
 
 
 def test_a_token_is_good_until_it_expires() -> None:
-    assert isinstance(ask("Bearer timely"), Principal)
+    found = ask("Bearer timely")
+    assert isinstance(found, Principal)
+    assert found.expires_at == NOW + 1
 
 
 @pytest.mark.verifies("S65")

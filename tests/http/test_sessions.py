@@ -627,3 +627,27 @@ def test_the_transport_of_2024_is_refused() -> None:
                 assert (await http.send("GET", path=path).whole()).status == 404
 
     run(main())
+
+
+def test_a_server_of_few_revisions() -> None:
+    async def main() -> None:
+        for stateless in (False, True):
+            server = Server("few", revisions=[D, E])
+            async with lab(server, stateless=stateless) as http:
+                client = await http.session(C)
+                assert result(client.initialized)["protocolVersion"] == D
+                client.headers["mcp-protocol-version"] = C  # known to us, not served here
+                answer = await client.request("ping", id="p").whole()
+                assert (answer.status, answer.error, answer.json["id"]) == (400, -32600, "p")
+                client.headers.pop("mcp-protocol-version")
+                assert (await client.request("ping").whole()).status == 200
+        modern = Server("modern only", revisions=[E])
+        async with lab(modern) as http:
+            params = {"protocolVersion": D, "capabilities": {}, "clientInfo": CLIENT}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            answer = await http.post(message).whole()
+            assert (answer.status, answer.error) == (400, -32022)
+            assert answer.json["error"]["data"]["supported"] == [E]
+            assert (await http.send("GET", {"accept": "text/event-stream"}).whole()).status == 405
+
+    run(main())

@@ -173,7 +173,8 @@ def served(program: str, logs: Path, name: str = "http") -> Iterator[str]:
     finally:
         server.terminate()
         _, errors = server.communicate(timeout=PATIENCE)
-    (logs / f"{name}.stderr").write_text(errors)
+    complaints = [line for line in errors.splitlines(True) if not line.startswith("dovetail: ")]
+    (logs / f"{name}.stderr").write_text("".join(complaints))
     # uvicorn ends in order, and then by the signal that it was sent.
     ended = server.returncode in (0, -signal.SIGTERM)
     (logs / f"{name}.exit").write_text("0" if ended else str(server.returncode))

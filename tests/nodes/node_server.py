@@ -56,6 +56,14 @@ async def steps(gate: str, ctx: Context[Any]) -> int:
 
 
 @server.tool
+async def say(text: str, ctx: Context[Any]) -> str:
+    """The same text, after a word about it."""
+    ctx.progress(1, message=text)
+    await asyncio.sleep(0.02)
+    return text
+
+
+@server.tool
 async def wait(started: str, stopped: str) -> str:
     """Run until cancelled, and leave traces of it."""
     touch(started)

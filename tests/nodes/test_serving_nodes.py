@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -40,6 +41,18 @@ server = Server("served")
 @server.tool
 async def where() -> int:
     return os.getpid()
+
+@server.resource("note://one")
+async def note() -> str:
+    return "text"
+
+@server.resource("note://{name}")
+async def named(name: str) -> str:
+    return name
+
+@server.prompt
+def ask() -> str:
+    return "?"
 
 @server.tool
 async def steps(gate: str, ctx: Context) -> int:
@@ -202,6 +215,32 @@ def test_two_nodes_behind_nginx(nginx: Served, tmp_path: Path) -> None:
             assert response.status_code == 404
 
     run(main())
+
+
+PYTHON = str(ROOT / ".peers" / "venv" / "bin" / "python")
+CLIENTS = ROOT / "tests" / "interop" / "clients"
+OFFICIAL = {
+    "python": (PYTHON, str(CLIENTS / "mcp_client.py")),
+    "typescript": (str(ROOT / ".peers" / "bin" / "node"), str(CLIENTS / "ts_client.mjs")),
+}
+
+
+@pytest.mark.verifies("N-proxy")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("language", OFFICIAL)
+def test_official_clients_behind_nginx(nginx: Served, language: str, mode: str) -> None:
+    """They know nothing of nodes: a session of theirs is in one place, a plain call in any."""
+    plan = {"calls": [["where", {}]] * 12, "reads": [], "gets": [], "completions": []}
+    task = {"sdk": "v2", "mode": mode, "url": f"{nginx.url}/mcp", "plan": plan}
+    subprocess.run([ROOT / "scripts" / "peers"], check=True)
+    done = subprocess.run(
+        [*OFFICIAL[language], json.dumps(task)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    seen = json.loads(done.stdout)
+    assert seen["revision"] == ("2025-11-25" if mode == "legacy" else "2026-07-28")
+    where = {call["content"][0]["text"] for call in seen["calls"]}
+    assert len(where) == (1 if mode == "legacy" else 2)
 
 
 def test_a_name_that_was_not_allowed_is_explained(nginx: Served) -> None:

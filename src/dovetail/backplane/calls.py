@@ -135,6 +135,7 @@ class Calls:
         self._serving: dict[str, Serve] = {}
         self._open: dict[_Key, Conversation] = {}
         self._last = 0
+        self._heard: dict[str, int] = {}  # the last number of each node that opened one with us
         self._tasks: set[asyncio.Task[None]] = set()
         self._pinging: asyncio.Task[None] | None = None
         backplane.mailbox.receive(self._received, self._fail)
@@ -208,7 +209,8 @@ class Calls:
         conversation = self._open.get(key)
         if conversation is not None:
             conversation.received(verb, content)
-        elif verb == _OPEN:
+        elif verb == _OPEN and number > self._heard.get(sender, 0):  # not a message repeated
+            self._heard[sender] = number
             self._start(Conversation(self, *key, kind), kind, content)
         elif verb == _PING:
             self._pinged(sender, content)

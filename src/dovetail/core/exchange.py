@@ -45,7 +45,6 @@ __all__ = [
     "Headers",
     "Intake",
     "answer_status",
-    "known_version",
     "one_of_each",
     "status",
 ]
@@ -102,6 +101,12 @@ class Handshake(Struct, frozen=True):
             wanted = BY_ID.get(self.params.protocol_version)
             if wanted is not None and not wanted.http:
                 self.params.protocol_version = ""
+
+    @property
+    def id(self) -> Id | None:
+        """That of its request, if it is one that could be read."""
+        id = None if self.envelope is None else self.envelope.id
+        return id if isinstance(id, int | str) else None
 
     @property
     def opens(self) -> bool:
@@ -317,12 +322,3 @@ def _mismatch(name: bytes, text: str, id: Id) -> RemoteProtocolError:
 
 def _refused(code: int, text: str) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(code, data=text))
-
-
-def known_version(headers: Headers) -> bool:
-    """Whether the version header, if there is one, names a revision of the handshake."""
-    given = headers.get(VERSION)
-    if given is None:
-        return True
-    revision = BY_ID.get(given.strip(b" \t").decode("latin-1"))
-    return revision is not None and revision.http and not revision.modern

@@ -97,7 +97,6 @@ class HttpApp:
         self.stateless = options.stateless
         self.answers = options.answers
         self.tap = options.tap
-        self.extra: Pairs = ()
         self.streams: set[EventStream] = set()
         self.sockets: set[Connection] = set()
         self._notes: dict[Any, dict[Any, Any]] = {}
@@ -114,12 +113,9 @@ class HttpApp:
         self._started = False
         self._starting: asyncio.Lock | None = None
         self._good_accepts: set[bytes] = set()
-        handshake = [revision for revision in host.revisions if not revision.modern]
-        self.has_sessions = bool(handshake)
+        self.with_sessions = [r for r in host.revisions if r.http and not r.modern]
         # Without a version header a request is taken for 2025-03-26 (digest S61).
-        self.oldest = next(
-            (r for r in handshake if r.batches), handshake[0] if handshake else MODERN
-        )
+        self.oldest = self.with_sessions[0] if self.with_sessions else MODERN
 
     # -- the application -------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ class HttpApp:
         if is_preflight(method, headers):
             raise Refused(preflight(headers))
         principal = None if self._auth is None else await self._authenticated(scope)
-        if not self.has_sessions or _names_modern(headers):
+        if not self.with_sessions or _names_modern(headers):
             raise Refused(self.not_allowed())
         if self.nodes is None or not await self.nodes.routed(
             method, headers, b"", receive, send, principal
@@ -255,7 +251,8 @@ class HttpApp:
         principal: Principal | None,
     ) -> None:
         if self.active >= self.http.max_in_flight:
-            raise Refused(self.busy(f"{self.active} requests are running"))
+            id = found.id if isinstance(found, Request | Handshake) else None
+            raise Refused(self.busy(f"{self.active} requests are running", id))
         self.active += 1
         try:
             if type(found) is Request:
@@ -268,7 +265,7 @@ class HttpApp:
                 if isinstance(found, Notification):
                     with Exchange(self, None, receive, send, principal, scope) as link:
                         self.host.notified(found, link)
-                await send_reply(send, Reply(202, headers=self.extra))
+                await send_reply(send, Reply(202))
         finally:
             self.active -= 1
 
@@ -369,18 +366,18 @@ class HttpApp:
     # -- answers ----------------------------------------------------------------------------
 
     def refusal(self, code: int, error: McpError, id: Any = None) -> Reply:
-        return Reply.json(code, self.peer.error(id, error), self.extra)
+        return Reply.json(code, self.peer.error(id, error))
 
-    def busy(self, why: str) -> Reply:
-        return self.unavailable(Unavailable(f"Too many: {why}. Try again later."))
+    def busy(self, why: str, id: Any = None) -> Reply:
+        return self.unavailable(Unavailable(f"Too many: {why}. Try again later."), id)
 
     def unavailable(self, error: Unavailable, id: Any = None) -> Reply:
         later = (b"retry-after", b"%d" % error.retry_after)
-        return Reply.json(503, self.peer.error(id, error), (later, *self.extra))
+        return Reply.json(503, self.peer.error(id, error), (later,))
 
     def not_allowed(self) -> Reply:
-        verbs = b"POST" if self.stateless or not self.has_sessions else b"POST, GET, DELETE"
-        return Reply.text(405, "Not here", ((b"allow", verbs), *self.extra))
+        verbs = b"POST" if self.stateless or not self.with_sessions else b"POST, GET, DELETE"
+        return Reply.text(405, "Not here", ((b"allow", verbs),))
 
     async def opened(self, session: HttpSession) -> Pairs:
         """``initialize`` was answered: if it was agreed to, there is a session now."""
@@ -490,6 +487,8 @@ class HttpApp:
             return
         self._started = False
         self._ticker.cancel()
+        if self.nodes is not None:
+            self.nodes.closing = True
         for session in self.sessions:
             self.sessions.lose(session)  # another node may go on with it
         for stream in list(self.streams):

@@ -32,7 +32,6 @@ class EventStream:
     __slots__ = (
         "_app",
         "_began",
-        "_extra",
         "_pending",
         "_send",
         "_size",
@@ -49,14 +48,12 @@ class EventStream:
         self,
         app: "HttpApp",
         send: Send,
-        extra: Pairs = (),
         lost: Callable[[], None] | None = None,
     ) -> None:
         """``lost`` is called once, when the stream is cut off or told to finish."""
         self.lost = lost
         self._app = app
         self._send = send
-        self._extra = extra
         self._pending: list[bytes] = []
         self._size = 0
         self._started = False
@@ -94,11 +91,11 @@ class EventStream:
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
-    async def open(self) -> None:
+    async def open(self, extra: Pairs = ()) -> None:
         """Send the head now, so that the client knows that it is heard."""
         if not self._started:
             self._started = True
-            headers = [*_HEADERS, *self._extra]
+            headers = [*_HEADERS, *extra]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _write(self) -> None:
@@ -160,10 +157,9 @@ class EventStream:
 
     async def _send_at_once(self) -> None:
         data = b"".join(self._pending)
-        self._extra = (*self._extra, (b"content-length", b"%d" % len(data)))
         self._close()
         with suppress(OSError):
-            await self.open()
+            await self.open(((b"content-length", b"%d" % len(data)),))
             await self._send({"type": "http.response.body", "body": data})
 
 

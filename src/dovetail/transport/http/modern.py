@@ -102,7 +102,7 @@ class Exchange:
         if self._app.tap is not None:
             self._app.tap("out", frame)
         if self._stream is None:
-            await send_json(self._send, status, frame, self._app.extra)
+            await send_json(self._send, status, frame)
         else:
             self._stream.put(_event(frame))
             await self._stream.end()
@@ -188,7 +188,7 @@ class Exchange:
 
     def _open_stream(self) -> EventStream:
         if self._stream is None:
-            self._stream = EventStream(self._app, self._send, self._app.extra, self._hang_up)
+            self._stream = EventStream(self._app, self._send, self._hang_up)
             self._stream.put(b"")
         return self._stream
 

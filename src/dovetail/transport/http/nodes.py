@@ -45,6 +45,7 @@ _MAC = 32
 _NEEDED = frozenset(
     {b"mcp-session-id", b"mcp-protocol-version", b"last-event-id", b"accept", b"content-type"}
 )
+_MOVED = -1
 # Numbers of streams and of requests that a session starts with on its next node: above all
 # that it had before.
 _NEXT_NODE = 1_000_000
@@ -57,10 +58,15 @@ class _Forwarded(Struct, array_like=True):
     headers: dict[bytes, bytes]
     body: bytes
     principal: Principal | None
+    id: str
+    moved: bool = False  # it was elsewhere before: nobody sends it on again
 
 
 class _Part(Struct, array_like=True):
-    """A part of the answer on its way back; the first has the status."""
+    """A part of the answer on its way back; the first has the status.
+
+    `_MOVED` instead of a status: the session is on the node that the body names.
+    """
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -93,6 +99,7 @@ class HttpNodes:
         self._calls = calls
         self._backplane = app.backplane
         self._timer = app.loop.call_later(self._renew_seconds, self._renew)
+        self.closing = False  # our sessions are being handed over
         calls.serve(_KIND, self._serve)
         app.backplane.bus.subscribe(lambda data: None, self._gap)
 
@@ -119,29 +126,31 @@ class HttpNodes:
         if not id or id in self._app.sessions or self._app.stateless:
             return False
         needed = {name: value for name, value in headers.items() if name in _NEEDED}
-        request = _encode(_Forwarded(method, needed, body, principal))
-        who = None if principal is None else principal.id
-        conversation = await self._at_owner(id, who, request)
+        request = _Forwarded(method, needed, body, principal, id)
+        conversation = await self._at_owner(request)
         if conversation is None:
             return False
-        try:
-            await self._bring_back(conversation, receive, send)
-        finally:
-            await conversation.close()
+        moved_to = await self._brought_back(conversation, receive, send)
+        if moved_to is not None:
+            request.moved = True
+            conversation = await self._calls.open(moved_to, _KIND, _encode(request))
+            await self._brought_back(conversation, receive, send)
         return True
 
-    async def _at_owner(
-        self, id: str, principal: str | None, request: bytes
-    ) -> Conversation | None:
+    async def _at_owner(self, request: _Forwarded) -> Conversation | None:
         """With the node that has the session; None if it is here, or nowhere."""
-        maker = self._app.ids.node(id)
+        maker = self._app.ids.node(request.id)
         if maker is None:
             return None
         if maker != self._backplane.node:
             with suppress(NodeGone):
-                return await self._calls.open(maker, _KIND, request)
-        owner = await self._successor(id, maker, principal)
-        return None if owner is None else await self._calls.open(owner, _KIND, request)
+                return await self._calls.open(maker, _KIND, _encode(request))
+        who = None if request.principal is None else request.principal.id
+        owner = await self._successor(request.id, maker, who)
+        if owner is None:
+            return None
+        request.moved = True
+        return await self._calls.open(owner, _KIND, _encode(request))
 
     async def _successor(self, id: str, maker: str, principal: str | None) -> str | None:
         """Who has the session after the node that made it; None if it is here, or nowhere."""
@@ -155,8 +164,19 @@ class HttpNodes:
             raise NodeGone("The node of this session cannot be reached now")
         return await self._adopt(id, principal)
 
-    async def _bring_back(self, conversation: Conversation, receive: Receive, send: Send) -> None:
-        """The answer, part by part. A client that leaves a stream leaves the session's, too."""
+    async def _brought_back(
+        self, conversation: Conversation, receive: Receive, send: Send
+    ) -> str | None:
+        """Bring the answer back; or the node that has the session now."""
+        try:
+            return await self._bring_back(conversation, receive, send)
+        finally:
+            await conversation.close()
+
+    async def _bring_back(
+        self, conversation: Conversation, receive: Receive, send: Send
+    ) -> str | None:
+        """Part by part. A client that leaves a stream leaves the session's, too."""
         watch: asyncio.Task[None] | None = None
         try:
             while True:
@@ -164,6 +184,8 @@ class HttpNodes:
                 if data is None:
                     raise NodeGone("The other node did not answer")
                 part = _decode_part(data)
+                if part.status == _MOVED:
+                    return part.body.decode()
                 if part.status:
                     head = {"status": part.status, "headers": part.headers}
                     await send({"type": "http.response.start", **head})
@@ -171,7 +193,7 @@ class HttpNodes:
                     {"type": "http.response.body", "body": part.body, "more_body": part.more}
                 )
                 if not part.more:
-                    return
+                    return None
                 if watch is None:
                     watch = self._app.loop.create_task(until_hung_up(receive, conversation.leave))
         except NodeGone:
@@ -179,6 +201,7 @@ class HttpNodes:
                 raise
             # The head is out. A stream that ends early is resumed by its client.
             await send({"type": "http.response.body", "body": b""})
+            return None
         finally:
             if watch is not None:
                 watch.cancel()
@@ -187,6 +210,14 @@ class HttpNodes:
 
     async def _serve(self, conversation: Conversation, data: bytes) -> None:
         request = _decode_request(data)
+        if request.id not in self._app.sessions and not request.moved:
+            owner = await self._backplane.directory.owner(_lease(request.id))
+            if owner not in (None, self._backplane.node):
+                moved = _encode(_Part(_MOVED, [], owner.encode(), False))
+                await conversation.send(moved, last=True)
+                return
+            if self.closing:
+                return  # not here any more, but nobody else has it yet: 503
 
         async def receive() -> dict[str, Any]:
             with suppress(NodeGone):
@@ -203,6 +234,8 @@ class HttpNodes:
 
     async def keep(self, session: HttpSession) -> None:
         """Let others find the session when this node is gone."""
+        if session.ended:
+            return  # meanwhile: its record is gone, and must not come back
         peer = session.peer
         record = _Record(
             session.principal,
