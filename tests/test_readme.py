@@ -27,9 +27,8 @@ def test_first_block_is_the_quickstart_example() -> None:
 
 @pytest.mark.parametrize("number", range(1, len(PYTHON_BLOCKS)))
 def test_block_runs(folder: Path, number: int) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", PYTHON_BLOCKS[number]], cwd=folder, capture_output=True, text=True
-    )
+    code = PYTHON_BLOCKS[number].replace('"python"', repr(sys.executable))
+    ran = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -126,25 +126,27 @@ def test_a_wire_log_that_cannot_be_written_is_one_clear_line(folder: Path) -> No
 
 
 @pytest.mark.verifies("F-serve-default")
-def test_scripts_serve_starts_a_notebook(tmp_path: Path) -> None:
+def test_scripts_serve_starts_something_useful() -> None:
     """Over HTTP on the loopback; it prints the URL and the line that adds it to a client."""
-    notes = {"NOTES_FILE": str(tmp_path / "notes.json"), "PORT": "0"}
     served = subprocess.Popen(
-        [ROOT / "scripts" / "serve"], stderr=subprocess.PIPE, text=True, env={**os.environ, **notes}
+        [ROOT / "scripts" / "serve"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PORT": "0"},
     )
     try:
         assert served.stderr is not None
         lines = iter(served.stderr.readline, "")
         url = next(line.split()[-1] for line in lines if line.startswith("dovetail: serving "))
         assert url.startswith("http://127.0.0.1:")
-        assert next(lines).endswith(f"claude mcp add --transport http notes {url}\n")
+        assert next(lines).endswith(f"claude mcp add --transport http dovetail-sources {url}\n")
         headers = {
             "accept": "application/json, text/event-stream",
             "content-type": "application/json",
         }
         request = urllib.request.Request(url, INITIALIZE.encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["result"]["serverInfo"]["name"] == "notes"
+            assert json.load(answer)["result"]["serverInfo"]["name"] == "dovetail-sources"
     finally:
         served.terminate()
         assert served.wait(30) == 0
