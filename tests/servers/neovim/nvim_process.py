@@ -53,10 +53,13 @@ class Nvim:
             "LC_ALL": "C.UTF-8",
         }
 
-    async def start(self, *files: str, options: str = "", columns: int = 100) -> None:
+    async def start(
+        self, *files: str, options: str = "", columns: int = 100, plugin: bool = True
+    ) -> None:
         ours, theirs = socket.socketpair()
         words = [str(NVIM), "--embed", "-u", "NONE", "-i", "NONE", "--cmd", "set shortmess+=I"]
-        words += ["--cmd", f"set rtp^={PLUGIN}", "--cmd", "filetype plugin on", *files]
+        words += ["--cmd", f"set rtp^={PLUGIN}"] if plugin else []
+        words += ["--cmd", "filetype plugin on", *files]
         self.process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs yet
             words, cwd=self.work, env=self.environment(), stdin=theirs, stdout=theirs
         )

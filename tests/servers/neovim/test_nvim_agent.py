@@ -441,6 +441,26 @@ def test_the_editor_is_found_by_directory_and_found_again(
     run(main())
 
 
+def test_an_editor_without_the_plugin_is_sent_what_it_needs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with editor(tmp_path, setup=None, plugin=False) as nvim, agent(nvim) as client:
+            assert (
+                await nvim.lua("return #vim.api.nvim_get_runtime_file('lua/dovetail', true)") == 0
+            )
+            path = nvim.write("a.txt", "one\n")
+            await nvim.call("nvim_command", "edit a.txt")
+            [buffer] = (await value(client, "list_buffers"))["buffers"]
+            assert buffer["path"] == path
+            proposal = {"name": "propose_change", "arguments": {"path": path, "text": "two\n"}}
+            _, future = client.start("tools/call", proposal)
+            await diff_shown(nvim)
+            await nvim.keys("ga")
+            assert (await future)["result"]["isError"] is False
+            assert content(path) == "two\n"
+
+    run(main())
+
+
 def test_over_stdio_as_a_client_starts_it(tmp_path: Path) -> None:
     """`dovetail serve neovim`, with $NVIM as it is in a terminal of Neovim."""
 

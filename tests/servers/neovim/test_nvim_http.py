@@ -34,7 +34,8 @@ HELLO = {
 def test_the_generated_file_leads_to_the_tools(tmp_path: Path) -> None:
     async def main() -> None:
         setup = "http = true, write = true, tools = {shout = {run = function(a) return a.x:upper()"
-        setup += " end, schema = {type = 'object', properties = {x = {type = 'string'}}}}},"
+        setup += " end, schema = {type = 'object', properties = {x = {type = 'string'}}}},"
+        setup += " ['no name'] = {run = print}, odd = {run = print, schema = {type = 'list'}}},"
         async with editor(tmp_path, setup=setup) as nvim:
             path = nvim.write("a.txt", "one\n")
             await nvim.call("nvim_command", "edit a.txt")

@@ -181,6 +181,18 @@ def test_the_plugin_and_the_package_are_of_one_version() -> None:
     assert f'M.version = "{dovetail.__version__}"' in lua_sources()["dovetail.config"]
 
 
+def test_a_plugin_of_another_version_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with editor(tmp_path, setup=None) as nvim:
+            await nvim.lua("require('dovetail.config').version = '0.0.9'")
+            await nvim.setup(wait=False)
+            text = f"the plugin in Neovim is 0.0.9, dovetail {dovetail.__version__}: update"
+            await screen_shows(nvim, text)
+            assert await nvim.lua("return require('dovetail').status().running") is False
+
+    run(main())
+
+
 def test_claude_is_started_with_what_it_needs(tmp_path: Path) -> None:
     """A program of ours in its place writes down how it was called."""
 

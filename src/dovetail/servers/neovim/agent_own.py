@@ -1,5 +1,6 @@
 """Tools that the user wrote in Lua: ``setup{ tools = {...} }``."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from dovetail.servers.neovim.agent import Office
 
 __all__ = ["add_own_tools"]
+
+log = logging.getLogger("dovetail.neovim")
 
 
 class _Own(Struct):
@@ -22,7 +25,10 @@ async def add_own_tools(server: Server, office: "Office") -> None:
     """What the editor has now. A tool of ours is not replaced."""
     for own in await office.read("buffers", "own_tools", kind=list[_Own]):
         if own.name not in server.tools:
-            _add(server, office, own)
+            try:
+                _add(server, office, own)
+            except (TypeError, ValueError) as error:  # its name or schema; the others are fine
+                log.warning("the tool %r of setup{} is left out: %s", own.name, error)
 
 
 def _add(server: Server, office: "Office", own: _Own) -> None:

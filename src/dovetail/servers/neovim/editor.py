@@ -40,17 +40,16 @@ if problem then return "!" .. problem end
 return vim.json.encode(value)
 """
 
-# The plugin's own Lua if it is there and of our version, else ours.
+# The plugin's own Lua if it is there, else ours. It is never replaced: it holds state.
 _BOOT = """
-local version, sources = ...
+local sources = ...
 local found, config = pcall(require, "dovetail.config")
-if found and config.version == version then return true end
-if not sources then return false end
+if found then return config.version end
+if sources == vim.NIL then return vim.NIL end
 for name, source in pairs(sources) do
-  package.loaded[name] = nil
   package.preload[name] = function() return assert(loadstring(source, "@" .. name))() end
 end
-return true
+return require("dovetail.config").version
 """
 
 _WAITING = {"r": "a hit-enter prompt", "rm": "a more-prompt", "r?": "a question"}
@@ -69,7 +68,7 @@ class Blocked(EditorError):
 
 
 class TooOld(EditorError):
-    """A Neovim we cannot work with."""
+    """A Neovim, or a plugin in it, that we cannot work with."""
 
 
 def decode_json(data: bytes, kind: Any = Any) -> Any:
@@ -139,8 +138,19 @@ class Editor:
         if (version["major"], version["minor"]) < OLDEST:
             self.close()
             raise TooOld(f"Neovim {self.version} is too old: dovetail needs 0.10 or later")
-        if not value_of(await self._lua(_BOOT, dovetail.__version__, None)):
-            await self._lua(_BOOT, dovetail.__version__, lua_sources())
+        await self._boot()
+
+    async def _boot(self) -> None:
+        """Our Lua is in the editor, and it is of our version."""
+        theirs = value_of(await self._lua(_BOOT, None))
+        if theirs is None:
+            theirs = value_of(await self._lua(_BOOT, lua_sources()))
+        if theirs != dovetail.__version__:
+            self.close()
+            raise TooOld(
+                f"the plugin in Neovim is {theirs}, dovetail {dovetail.__version__}: "
+                "update the older one"
+            )
 
     def close(self) -> None:
         self.link.close()
