@@ -132,6 +132,7 @@ class Server:
         self._notifications: dict[str, CustomNotification] = {}
         self.revisions = chosen_revisions(revisions, batches)
         self._changes = Changes()
+        self.subscribe_listeners: list[Callable[[str], None]] = []
         self._mounts: list[Mount] = []
         self._tools = Registry[Tool[..., Any]]("tool", partial(self._changed, "tools"))
         resources_changed = partial(self._changed, "resources")
@@ -378,6 +379,15 @@ class Server:
         self._changes.updated(uri)
         for mount in self._mounts:
             mount.host.updated(uri)
+
+    def on_subscribe(self, listener: Callable[[str], None]) -> None:
+        """Be told of each URI when a client subscribes to it, to look at it while it is as it was."""
+        self.subscribe_listeners.append(listener)
+
+    @property
+    def subscribed(self) -> set[str]:
+        """The URIs that the clients connected now want to hear about."""
+        return {uri for session in self.sessions for uri in session.watched}
 
     # -- around and beyond the protocol ------------------------------------------------
 

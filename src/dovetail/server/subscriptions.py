@@ -57,10 +57,21 @@ def _subscribe(request: Request, connection: Link) -> Raw:
         text = f"Too many subscriptions: {MAX_SUBSCRIPTIONS} are open"
         raise McpError(INTERNAL_ERROR, data=text)
     session.subscriptions.add(request.params.uri)
+    _tell_of(session.server, [request.params.uri])
     return _EMPTY
 
 
+<<<<<<< HEAD
 def _unsubscribe(request: Request, connection: Link) -> Raw:
+=======
+def _tell_of(server: "Server", uris: list[str]) -> None:
+    for listener in server.subscribe_listeners:
+        for uri in uris:
+            listener(uri)
+
+
+def _unsubscribe(request: Request, connection: Connection) -> Raw:
+>>>>>>> lisp
     connection.session.subscriptions.discard(request.params.uri)
     return _EMPTY
 
@@ -80,6 +91,7 @@ async def _stream(session: Session, request: Request) -> dict[str, Any]:
         raise McpError(INTERNAL_ERROR, data=text)
     stream = Stream(request.id, accepted, session.connection)
     session.open_stream(stream)
+    _tell_of(session.server, accepted.resource_subscriptions or [])
     stream.send("notifications/subscriptions/acknowledged", {"notifications": accepted})
     return await _until_the_end(session, stream)
 

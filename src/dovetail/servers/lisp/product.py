@@ -10,13 +10,16 @@ from dovetail.servers.lisp.attach import Target, parse_target
 from dovetail.servers.lisp.evaluate import add_evaluate
 from dovetail.servers.lisp.limits import LispLimits
 from dovetail.servers.lisp.process import Isolation, isolated
+from dovetail.servers.lisp.resources import add_resources
 from dovetail.servers.lisp.sessions import Config, Lisp
 from dovetail.servers.lisp.tools_compile import add_compile_tools
 from dovetail.servers.lisp.tools_debug import add_debug_tools
 from dovetail.servers.lisp.tools_history import add_history_tools
 from dovetail.servers.lisp.tools_limits import add_limits
+from dovetail.servers.lisp.tools_measure import add_measure_tools
 from dovetail.servers.lisp.tools_sessions import add_session_tools
 from dovetail.servers.lisp.tools_symbols import add_symbol_tools
+from dovetail.servers.lisp.tools_systems import add_system_tools
 
 __all__ = ["add_arguments", "build", "lisp_server"]
 
@@ -54,6 +57,9 @@ def lisp_server(config: Config | None = None) -> Server:
     add_symbol_tools(server, lisp)
     add_compile_tools(server, lisp)
     add_history_tools(server, lisp)
+    add_system_tools(server, lisp)
+    add_measure_tools(server, lisp)
+    add_resources(server, lisp)
     return server
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dovetail.servers.lisp.sexp import sexp
 
-__all__ = ["BRIDGE", "PARTS", "NoLisp", "Sbcl"]
+__all__ = ["BRIDGE", "PARTS", "NoLisp", "Sbcl", "bridge_hash"]
 
 BRIDGE = Path(__file__).parent / "bridge"
 # In the order they are loaded; bridge.lisp loads the same for an attached image.
@@ -56,17 +56,19 @@ class Sbcl:
     def cached_arguments(self) -> list[str]:
         """The compiled bridge. SBCL fills in its version, so that nobody has to ask for it
         first; without the file it ends. Function calls and IF are evaluated without compiling."""
-        load = f"(load {self._fasl_form()} :if-does-not-exist nil)"
+        load = f"(load {self.fasl_form()} :if-does-not-exist nil)"
         check = '(if (find-package "DOVETAIL-LISP") t (sb-ext:exit :code 75 :abort t))'
         return ["--eval", load, "--eval", check]
 
-    def _fasl_form(self) -> str:
+    def fasl_form(self) -> str:
+        """Where it is: a form, for a Lisp that knows its version, in any package."""
         start, end = self._cache / "bridge-", f"-{self._hash}.fasl"
-        return f"(concatenate 'string {sexp(str(start))} (lisp-implementation-version) {sexp(end)})"
+        version = "(cl:lisp-implementation-version)"
+        return f"(cl:concatenate 'cl:string {sexp(str(start))} {version} {sexp(end)})"
 
     @cached_property
     def _hash(self) -> str:
-        return hashlib.sha256(b"".join(map(_source, PARTS))).hexdigest()[:16]
+        return bridge_hash()
 
     async def compiled_arguments(self) -> list[str]:
         """The same after compiling it, or from source where that cannot be."""
@@ -94,13 +96,18 @@ class Sbcl:
                 f" :output-file {sexp(str(out))}))"
                 for part, out in zip(PARTS, parts, strict=True)
             ]
-            name = f"(format t {sexp(chr(10) + '~A')} {self._fasl_form()})"
+            name = f"(format t {sexp(chr(10) + '~A')} {self.fasl_form()})"
             whole = "(handler-bind ((warning #'muffle-warning)) (with-compilation-unit () {}))"
             printed = await _run(
                 *(self.path(), "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive"),
                 *("--eval", whole.format(" ".join(forms)), "--eval", name),
             )
             _join(parts, Path(printed.rpartition("\n")[2]))
+
+
+def bridge_hash() -> str:
+    """Names a version of the bridge."""
+    return hashlib.sha256(b"".join(map(_source, PARTS))).hexdigest()[:16]
 
 
 def _source(part: str) -> bytes:

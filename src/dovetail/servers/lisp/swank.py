@@ -1,13 +1,13 @@
 """A developer's image behind Swank or Slynk: our channel inside a connection of theirs.
 
 Both servers take packets of six hexadecimal digits (the length in bytes) and an s-expression.
-The bridge is sent as text, once per image; then each request is a call of ``tunnel-in``, and one
-call of ``tunnel-out`` waits for the next answer. Nothing is evaluated in their threads but that,
-so an Emacs that is connected to the same image sees neither our errors nor our output.
+The bridge is loaded once per image, from the cache or, where that is out of reach, as text. Then
+each request is a call of ``tunnel-in``, and one call of ``tunnel-out`` waits for the next answer.
+Nothing is evaluated in their threads but that, so an Emacs that is connected to the same image
+sees neither our errors nor our output.
 """
 
 import asyncio
-import hashlib
 import itertools
 import os
 import re
@@ -19,7 +19,7 @@ from typing import Any
 
 from dovetail import ToolError
 from dovetail.servers.lisp.image import Image, Lost
-from dovetail.servers.lisp.sbcl import BRIDGE, PARTS
+from dovetail.servers.lisp.sbcl import BRIDGE, PARTS, Sbcl, bridge_hash
 from dovetail.servers.lisp.sexp import sexp
 
 __all__ = ["connect_slynk", "connect_swank"]
@@ -127,14 +127,18 @@ class SwankChannel(asyncio.Protocol):
 
     async def _load_bridge(self) -> None:
         """Once per image, and never over another version that somebody may be using."""
-        hash = hashlib.sha256("".join(map(_source, PARTS)).encode()).hexdigest()[:16]
+        hash = bridge_hash()
+        if not await self.evaluate(_IS_LOADED):
+            await self.evaluate(_loading(f"{Sbcl().fasl_form()} :if-does-not-exist nil"))
         if not await self.evaluate(_IS_LOADED):
             for part in PARTS:
-                if failure := await self.evaluate(_loading(part)):
+                text = f"(cl:make-string-input-stream {sexp(_source(part))})"
+                if failure := await self.evaluate(_loading(text)):
                     raise Refused(f"the bridge cannot be loaded: {failure}")
+        if not await self.evaluate(_WHICH):
             await self.evaluate(f'(cl:defparameter dovetail-lisp::*loaded* "{hash}")')
         there = await self.evaluate(_WHICH)
-        if there and there != hash:  # nothing is known of one that was loaded from its files
+        if there != hash:
             raise Refused("it holds the bridge of another version of this server; restart it")
 
     def send(self, text: str) -> None:
@@ -178,15 +182,14 @@ def _source(part: str) -> str:
     return (BRIDGE / f"{part}.lisp").read_text()
 
 
-def _loading(part: str) -> str:
-    """A form that loads a part of the bridge, whatever reader and printer the developer has set;
-    nil, or what went wrong."""
+def _loading(what: str) -> str:
+    """A form that loads something, whatever reader and printer the developer has set; its value
+    is nil, or what went wrong."""
     return (
-        f"(cl:with-standard-io-syntax (cl:let ((in (cl:make-string-input-stream "
-        f"{sexp(_source(part))}))) (cl:handler-case (cl:handler-bind ((cl:warning "
+        f"(cl:with-standard-io-syntax (cl:handler-case (cl:handler-bind ((cl:warning "
         f"(cl:function cl:muffle-warning))) (cl:let ((cl:*standard-output* "
         f"(cl:make-broadcast-stream)) (cl:*error-output* (cl:make-broadcast-stream))) "
-        f"(cl:load in)) nil) (cl:error (e) (cl:princ-to-string e)))))"
+        f"(cl:load {what})) nil) (cl:error (e) (cl:princ-to-string e))))"
     )
 
 

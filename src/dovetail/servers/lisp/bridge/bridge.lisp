@@ -3,5 +3,6 @@
 ;;;;     (dovetail-lisp:listen-on "/path/of/socket")
 
 (dolist (part '("package" "wire" "output" "jobs" "frames" "debugger" "evaluate" "readonly"
-                "symbols" "compiling" "systems" "measure" "look" "serve"))
+                "symbols" "compiling" "systems" "measure" "look" "serve"
+                "tunnel"))
   (load (merge-pathnames (concatenate 'string part ".lisp") (or *load-truename* *default-pathname-defaults*))))

@@ -50,6 +50,22 @@
 (define-operation ("heap" :immediate t) (&key)
   (heap-facts))
 
+(defun symbol-as-written (package name)
+  "The symbol of this name, or of the same in capitals, and whether there is one."
+  (let ((package (or (find-package package) (find-package (string-upcase package)))))
+    (when package
+      (loop for text in (list name (string-upcase name))
+            do (multiple-value-bind (symbol found) (find-symbol text package)
+                 (when found (return (values symbol t))))))))
+
+(define-operation ("find-symbol" :immediate t) (&key package name)
+  (multiple-value-bind (symbol found) (symbol-as-written package name)
+    (if found
+        (object "name" (symbol-name symbol)
+                "package" (package-name (or (find-package package)
+                                            (find-package (string-upcase package)))))
+        :null)))
+
 ;;; -- completion ----------------------------------------------------------------------------------
 
 (defparameter *max-completions* 2000)
@@ -90,14 +106,6 @@
 
 ;;; -- redefinitions -------------------------------------------------------------------------------
 
-(defun watched-symbol (package name)
-  (let ((package (or (find-package package) (find-package (string-upcase package)))))
-    (and package
-         (multiple-value-bind (symbol found) (find-symbol name package)
-           (if found
-               symbol
-               (values (find-symbol (string-upcase name) package)))))))
-
 (defun facets (symbol)
   "All that a redefinition changes, compared by EQ. A value is not: setting it defines nothing."
   (let ((function (and (fboundp symbol) (fdefinition symbol)))
@@ -122,7 +130,7 @@
 of those that never were, which the user has defined. The others are forgotten."
   (let ((old (conn-watched *connection*)) (new '()) (changed '()))
     (loop for pair in symbols
-          for symbol = (apply #'watched-symbol pair)
+          for symbol = (apply #'symbol-as-written pair)
           for facets = (and symbol (ignore-errors (facets symbol)))
           for before = (assoc pair old :test #'equal)
           do (push (cons pair facets) new)
