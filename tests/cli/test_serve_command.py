@@ -139,7 +139,7 @@ def test_scripts_serve_starts_something_useful() -> None:
         lines = iter(served.stderr.readline, "")
         url = next(line.split()[-1] for line in lines if line.startswith("dovetail: serving "))
         assert url.startswith("http://127.0.0.1:")
-        assert next(lines).endswith(f"claude mcp add --transport http dovetail-sources {url}\n")
+        assert next(lines).endswith(f"claude mcp add --transport http sources {url}\n")
         headers = {
             "accept": "application/json, text/event-stream",
             "content-type": "application/json",

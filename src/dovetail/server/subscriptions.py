@@ -61,17 +61,13 @@ def _subscribe(request: Request, connection: Link) -> Raw:
     return _EMPTY
 
 
-<<<<<<< HEAD
-def _unsubscribe(request: Request, connection: Link) -> Raw:
-=======
 def _tell_of(server: "Server", uris: list[str]) -> None:
     for listener in server.subscribe_listeners:
         for uri in uris:
             listener(uri)
 
 
-def _unsubscribe(request: Request, connection: Connection) -> Raw:
->>>>>>> lisp
+def _unsubscribe(request: Request, connection: Link) -> Raw:
     connection.session.subscriptions.discard(request.params.uri)
     return _EMPTY
 
