@@ -387,7 +387,7 @@ class Server:
     @property
     def subscribed(self) -> set[str]:
         """The URIs that the clients connected now want to hear about."""
-        return {uri for session in self.sessions for uri in session.watched}
+        return {uri for session in self.sessions for uri in session.watched()}
 
     # -- around and beyond the protocol ------------------------------------------------
 

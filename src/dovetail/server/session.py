@@ -172,12 +172,6 @@ class Session:
             if stream.wanted.task_ids and task_id in stream.wanted.task_ids:
                 stream.send("notifications/tasks", params)
 
-    @property
-    def watched(self) -> set[str]:
-        """The URIs it has subscribed to, in either way."""
-        wanted = [stream.wanted.resource_subscriptions for stream in self.streams.values()]
-        return self.subscriptions.union(*(uris for uris in wanted if uris))
-
     def resource_updated(self, uri: str) -> None:
         method = "notifications/resources/updated"
         if self.ready and uri in self.subscriptions:
