@@ -159,9 +159,9 @@ def open_server(transport: str, logs: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def served(program: str, logs: Path) -> Iterator[str]:
+def served(program: str, logs: Path, name: str = "http") -> Iterator[str]:
     """The server over HTTP; it leaves the same files as the tee does."""
-    wire = logs / "http.jsonl"
+    wire = logs / f"{name}.jsonl"
     command = [sys.executable, "-m", "dovetail.cli.main", "serve", program]
     command += ["--http", "127.0.0.1:0", "--wire-log", str(wire)]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -173,14 +173,15 @@ def served(program: str, logs: Path) -> Iterator[str]:
     finally:
         server.terminate()
         _, errors = server.communicate(timeout=PATIENCE)
-    (logs / "http.stderr").write_text(errors)
+    complaints = [line for line in errors.splitlines(True) if not line.startswith("dovetail: ")]
+    (logs / f"{name}.stderr").write_text("".join(complaints))
     # uvicorn ends in order, and then by the signal that it was sent.
     ended = server.returncode in (0, -signal.SIGTERM)
-    (logs / "http.exit").write_text("0" if ended else str(server.returncode))
+    (logs / f"{name}.exit").write_text("0" if ended else str(server.returncode))
     entries = [json.loads(entry) for entry in wire.read_bytes().splitlines()]
     senders = {"in": b"client ", "out": b"server "}
     lines = [senders[one["dir"]] + json.dumps(one["message"]).encode() for one in entries]
-    (logs / "http.wire").write_bytes(b"\n".join(lines))
+    (logs / f"{name}.wire").write_bytes(b"\n".join(lines))
 
 
 def read_wire(path: Path) -> list[tuple[Any, bytes]]:

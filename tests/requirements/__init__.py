@@ -12,7 +12,7 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
 recommendations that others rely on; ``R000 R001 R002 INV`` the three requirement documents; ``D``
-decisions between them; ``E`` malformed input; ``F`` features of the engine.
+decisions between them; ``E`` malformed input; ``F`` features of the engine; ``N`` many nodes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,23 @@ REVISIONS = {
 SIDES = frozenset({"server", "client", "both"})
 # Parts that exist: each of their requirements needs a test. Building a part moves it up here.
 BUILT = frozenset(
-    {"engine", "ask", "logging", "progress", "subscriptions", "tasks", "oauth", "websocket", "client"}
+    {
+        "ask",
+        "bearer",
+        "client",
+        "engine",
+        "http",
+        "logging",
+        "nodes",
+        "oauth",
+        "progress",
+        "subscriptions",
+        "tasks",
+        "websocket",
+    }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).
-LATER = frozenset({"http", "auth", "lisp", "neovim", "sources", "host"})
+LATER = frozenset({"auth", "lisp", "neovim", "sources", "host"})
 
 
 @dataclass(frozen=True, slots=True)

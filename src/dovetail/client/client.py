@@ -1,6 +1,5 @@
 """``Client``: one server, whatever it speaks and however it is reached."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
