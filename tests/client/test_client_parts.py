@@ -286,6 +286,7 @@ def test_files_that_are_none(tmp_path: Path, text: str) -> None:
         load(tmp_path / "missing.json")
 
 
+@pytest.mark.verifies("C19")
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
