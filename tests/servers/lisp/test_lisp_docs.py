@@ -79,6 +79,16 @@ def test_every_tool_and_argument_is_on_the_page() -> None:
         assert f"| `{name}` |" in PAGE, name
 
 
+def test_every_resource_is_on_the_page() -> None:
+    async def main() -> list[str]:
+        async with lisp() as client:
+            listed = (await client.raw.request("resources/templates/list"))["resourceTemplates"]
+            return [template["uriTemplate"] for template in listed]
+
+    for uri in run(main()):
+        assert f"`{uri}`" in PAGE, uri
+
+
 def test_the_configuration_is_json_that_starts_the_server(tmp_path: Path) -> None:
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     entry = json.loads(block)["mcpServers"]["lisp"]
