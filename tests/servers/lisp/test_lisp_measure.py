@@ -166,7 +166,7 @@ def test_handles_end_and_broken_objects_do_no_harm() -> None:
     async def main() -> None:
         async with lisp() as client:
             await client.text(OBJECTS)
-            await client.text("(defmethod print-object ((p point) s) (error \"no\"))")
+            await client.text('(defmethod print-object ((p point) s) (error "no"))')
             shown = await client.tool("inspect-object", code="*point*")
             assert "#<POINT: error printing object" in shown
             many = "(loop repeat 1000 collect (list 1))"

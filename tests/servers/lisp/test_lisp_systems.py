@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
             assert '"missing" not found' in await refused("load-system", system_name="missing")
             assert '"missing" not found' in await refused("describe-system", system="missing")
             assert "There is no such file" in await refused("load-file", path="missing.lisp")
-            (tmp_path / "bad.lisp").write_text("(defun bad () (car 1 2 3)) (error \"at load\")")
+            (tmp_path / "bad.lisp").write_text('(defun bad () (car 1 2 3)) (error "at load")')
             assert "at load" in await refused("load-file", path="bad.lisp")
             (tmp_path / "open.lisp").write_text("(defun open-ended (")
             assert "end of file" in await refused("load-file", path="open.lisp")
