@@ -232,7 +232,7 @@ C17 | E | client | client | A cached answer serves the same question, the same u
     that carried answers.
 C18 | A-E | client | client | Cursors are opaque, belong to their session, and may be empty.
 = digest §13.3, HTTP and stdio
-C19 | A | client | host | Posting to the endpoint of the old HTTP transport. // left out on
+C19 | A | client | client | Posting to the endpoint of the old HTTP transport. // left out on
     purpose
 C20 | B-E | client | client | Each message is a POST of its own.
 C21 | B-E | client | client | JSON and event streams are both accepted.

@@ -13,7 +13,7 @@ import pytest
 from lisp_support import lisp, text_of
 
 from dovetail.servers.lisp.limits import LispLimits
-from support import run
+from support import ALL, run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "lisp.md").read_text("utf-8")
 DOVETAIL = str(Path(sys.executable).with_name("dovetail"))
@@ -77,6 +77,37 @@ def test_every_tool_and_argument_is_on_the_page() -> None:
     (evaluate,) = (tool for tool in tools if tool["name"] == "evaluate-lisp")
     for name in evaluate["inputSchema"]["properties"]:
         assert f"| `{name}` |" in PAGE, name
+
+
+@pytest.mark.verifies("R001-21")
+@pytest.mark.parametrize("revision", ALL)
+def test_the_image_can_be_read(revision: str) -> None:
+    async def main() -> None:
+        async with lisp(revision) as client:
+            await client.text('(defun greet (whom) "Say hello." (list :hello whom))')
+
+            async def read(path: str) -> Any:
+                params = {"uri": f"lisp://default/{path}"}
+                (contents,) = (await client.raw.request("resources/read", params))["contents"]
+                return json.loads(contents["text"])
+
+            described = await read("symbol/cl-user/greet")
+            assert described["arglist"] == "(WHOM)"
+            assert "COMMON-LISP" in [package["name"] for package in await read("packages")]
+            (entry,) = await read("history")
+            assert entry["text"] == "=> GREET"
+
+    run(main())
+
+
+def test_every_resource_is_on_the_page() -> None:
+    async def main() -> list[str]:
+        async with lisp() as client:
+            listed = (await client.raw.request("resources/templates/list"))["resourceTemplates"]
+            return [template["uriTemplate"] for template in listed]
+
+    for uri in run(main()):
+        assert f"`{uri}`" in PAGE, uri
 
 
 def test_the_configuration_is_json_that_starts_the_server(tmp_path: Path) -> None:
