@@ -20,7 +20,7 @@ from seeds import write_dictionary
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".peers" / "fuzz"
 CORPUS = ROOT / ".peers" / "fuzz-corpus"
-TARGETS = ("wire", "peer")
+TARGETS = ("wire", "peer", "http")
 ATHERIS = "atheris==3.0.0"
 
 

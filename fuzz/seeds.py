@@ -102,6 +102,12 @@ TOKENS = [
     "[[[[[[[[",
     '{"a":{"a":',
     "}}}}",
+    "mcp-session-id: SESSION",
+    "mcp-protocol-version: ",
+    "mcp-method: ",
+    "mcp-name: ",
+    "last-event-id: p1-1",
+    "=?base64?",
 ]
 
 
@@ -149,7 +155,10 @@ def write_dictionary(path: Path) -> None:
 
 
 def write_corpus(folder: str, prefix: bytes) -> None:
-    Path(folder).mkdir(parents=True, exist_ok=True)
     for seed in conversations():
-        data = prefix + seed
-        (Path(folder) / hashlib.sha1(data).hexdigest()).write_bytes(data)
+        save(folder, prefix + seed)
+
+
+def save(folder: str, data: bytes) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / hashlib.sha1(data).hexdigest()).write_bytes(data)

@@ -45,6 +45,7 @@ def test_one_node_in_memory_shares_nothing() -> None:
 # -- the bus -----------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-one-suite")
 def test_news_reach_all_others_in_order(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(3) as (one, two, three):
@@ -63,6 +64,7 @@ def test_news_reach_all_others_in_order(nodes: Nodes) -> None:
 # -- the mailbox -------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-one-suite")
 def test_a_message_reaches_one_node(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(3) as (one, two, three):
@@ -92,6 +94,7 @@ def test_a_node_that_is_gone_takes_no_message(nodes: Nodes) -> None:
 # -- logs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-one-suite")
 def test_a_log_is_read_after_a_cursor_on_any_node(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(2) as (one, two):
@@ -197,6 +200,7 @@ def test_a_log_expires(nodes: Nodes) -> None:
 # -- leases ----------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-one-suite")
 def test_a_name_has_one_owner(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(2) as (one, two):
@@ -236,6 +240,7 @@ def test_of_many_who_claim_one_wins(nodes: Nodes) -> None:
 # -- records -----------------------------------------------------------------------------------
 
 
+@pytest.mark.verifies("N-one-suite")
 def test_a_record_is_seen_by_all(nodes: Nodes) -> None:
     async def body() -> None:
         async with nodes(2) as (one, two):

@@ -172,6 +172,34 @@ def test_a_message_for_another_node_is_not_believed(nodes: Nodes) -> None:
     run(body())
 
 
+def test_a_message_repeated_is_not_served_twice(nodes: Nodes) -> None:
+    async def body() -> None:
+        async with nodes(2) as (one, second):
+            taken: list[bytes] = []
+            second.mailbox.receive(taken.append, lambda: None)
+            here = Calls(one, RING)
+            talk = await here.open(second.node, "serve", b"")
+            while not taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            there = Calls(second, RING)
+            served: list[bytes] = []
+
+            async def serve(conversation: Conversation, data: bytes) -> None:
+                served.append(data)
+
+            there.serve("serve", serve)
+            there.serve("echo", echo)
+            for _ in range(3):
+                await one.mailbox.send(second.node, taken[0])
+            assert await here.ask(second.node, "echo", b"") == b"echo "
+            assert served == [b""]
+            await talk.close()
+            await here.close()
+            await there.close()
+
+    run(body())
+
+
 def test_the_death_of_a_node_is_noticed(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PING_SECONDS", 0.02)
 

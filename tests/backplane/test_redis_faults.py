@@ -222,6 +222,29 @@ def test_a_command_that_is_refused_is_away_and_the_link_lives(redis_server: Redi
     run(body())
 
 
+def test_what_a_full_engine_refuses_is_kept_for_later(redis_server: RedisServer) -> None:
+    async def body() -> None:
+        one, two = node(redis_server, lease_seconds=0.4), node(redis_server)
+        await one.open()
+        await two.open()
+        one.log.append("s", b"1")
+        while not await two.log.read("s"):
+            pass
+        await one.engine.call("CONFIG", "SET", "maxmemory", 1)
+        assert [one.log.append("s", b"2"), one.log.append("s", b"3")] == [2, 3]
+        with pytest.raises(BackplaneAway):
+            await one.records.put("x", b"1", 60)
+        assert one.ready
+        await one.engine.call("CONFIG", "SET", "maxmemory", 0)
+        while len(await two.log.read("s")) < 3:
+            pass
+        assert await two.log.read("s", 1) == [Event(2, b"2"), Event(3, b"3")]
+        await one.close()
+        await two.close()
+
+    run(body())
+
+
 def test_commands_of_one_turn_are_one_write(redis_server: RedisServer) -> None:
     async def body() -> None:
         one = node(redis_server, lease_seconds=60)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -126,17 +127,28 @@ def test_a_wire_log_that_cannot_be_written_is_one_clear_line(folder: Path) -> No
 
 @pytest.mark.verifies("F-serve-default")
 def test_scripts_serve_starts_a_notebook(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [ROOT / "scripts" / "serve"],
-        input=INITIALIZE,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NOTES_FILE": str(tmp_path / "notes.json")},
-        cwd=tmp_path,
-        timeout=300,
+    """Over HTTP on the loopback; it prints the URL and the line that adds it to a client."""
+    notes = {"NOTES_FILE": str(tmp_path / "notes.json"), "PORT": "0"}
+    served = subprocess.Popen(
+        [ROOT / "scripts" / "serve"], stderr=subprocess.PIPE, text=True, env={**os.environ, **notes}
     )
-    assert ran.returncode == 0, ran.stderr
-    assert name_of(ran) == "notes"
+    try:
+        assert served.stderr is not None
+        lines = iter(served.stderr.readline, "")
+        url = next(line.split()[-1] for line in lines if line.startswith("dovetail: serving "))
+        assert url.startswith("http://127.0.0.1:")
+        assert next(lines).endswith(f"claude mcp add --transport http notes {url}\n")
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+        request = urllib.request.Request(url, INITIALIZE.encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["result"]["serverInfo"]["name"] == "notes"
+    finally:
+        served.terminate()
+        assert served.wait(30) == 0
+        served.stderr.close()  # type: ignore[union-attr]
 
 
 @pytest.mark.verifies("F-cli-serve")

@@ -7,6 +7,7 @@ what the tests look at, because its exit code does not tell of warnings and skip
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -91,9 +92,16 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: list[Any], errors: Path) -> Iterator[subprocess.Popen[str]]:
+    # The bridge starts a process per request, and the suite gives it half a second.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
         )
     try:
         yield process

@@ -4,14 +4,16 @@
 passed on from there; everything else is ``BearerAuth``.
 """
 
+import asyncio
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from dovetail import Context, Server
 from dovetail.ext.auth import BearerAuth
 from dovetail.ext.auth_jwks import fetch
 from dovetail.ext.auth_jwt import JwtVerifier
-from dovetail.transport.http.app import HttpApp
+from dovetail.transport.http.auth import HttpAnswer
 from dovetail.transport.http.run import bind, serve
 
 server = Server("protected", version="1.0.0")
@@ -30,25 +32,21 @@ async def write() -> str:
     return "written"
 
 
-class WithOldMetadata(HttpApp):
-    """What an author who wants to serve 2025-03-26 with tokens puts before it."""
+class WithOldMetadata(BearerAuth):
+    """What an author who wants to serve 2025-03-26 with tokens adds."""
 
-    issuer: str
+    old: bytes
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != OLD:
-            await super().__call__(scope, receive, send)
-            return
-        body = await fetch(self.issuer + OLD)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+    def metadata(self, scope: Mapping[str, Any]) -> HttpAnswer | None:
+        if scope["path"] == OLD:
+            return HttpAnswer(200, ((b"content-type", b"application/json"),), self.old)
+        return super().metadata(scope)
 
 
 def main(issuer: str) -> None:
     listener = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    auth = BearerAuth(
+    auth = WithOldMetadata(
         server,
         JwtVerifier(issuer),
         resource=url,
@@ -56,10 +54,9 @@ def main(issuer: str) -> None:
         scopes=["use"],
         scopes_supported=["use", "write"],
     )
-    app = WithOldMetadata(server, path="/mcp", auth=auth)
-    app.issuer = issuer
+    auth.old = asyncio.run(fetch(issuer + OLD))
     print(url, flush=True)
-    serve(app, listener)
+    serve(server.asgi(path="/mcp", auth=auth), listener)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from dovetail.spec.types import (
     ResourceContents,
     TextContent,
 )
-from dovetail.transport.http.run import bind, serve
 
 server = Server("conformance", version="1.0.0", ttl_ms=1000)
 
@@ -506,6 +505,8 @@ class Context_(msgspec.Struct):
 
 def serve_http(port: int, answers: Literal["auto", "sse"]) -> None:
     """Say the URL as soon as somebody may connect; port 0 is any that is free."""
+    from dovetail.transport.http.run import bind, serve
+
     listener = bind("127.0.0.1", port)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     serve(server.asgi(path="/mcp", answers=answers), listener)

@@ -7,16 +7,20 @@ process of its own, so that a change in one is not heard in another.
 
 from __future__ import annotations
 
-import subprocess
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from judge import ROOT, Verdict, bridged_server, judged
+from judge import bridged_server, judged
 
 pytestmark = pytest.mark.verifies("F-real-peers")
 
 LEGS = {"2025-11-25": (33, 80), "2026-07-28": (40, 149)}
+# The suite waits half a second for these, in which the bridge starts a process. On a busy
+# machine that may be too short: then their scenario is judged again.
+LATE = {
+    "server-stateless:sep-2575-http-server-no-independent-requests-on-stream (FAILURE)",
+    "server-stateless:sep-2575-server-no-log-without-loglevel (FAILURE)",
+}
 REBINDING = "dns-rebinding-protection:localhost-host-rebinding-rejected (FAILURE)"
 OF_THE_BRIDGE = {
     "2025-11-25": {
@@ -32,23 +36,16 @@ OF_THE_BRIDGE = {
 }
 
 
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Verdict]]:
-    """Both at once: each spends its time waiting for processes to start."""
-    subprocess.run([ROOT / "scripts" / "peers"], check=True)
-
-    def leg(revision: str, folder: Path) -> Verdict:
-        with bridged_server(folder / "errors") as url:
-            arguments = ["--suite", "all", "--spec-version", revision]
-            return judged(url, *arguments, into=folder / "results")
-
-    with ThreadPoolExecutor() as pool:
-        return {one: pool.submit(leg, one, tmp_path_factory.mktemp(one)) for one in LEGS}
-
-
 @pytest.mark.parametrize("revision", LEGS)
-def test_nothing_fails_but_the_bridge(revision: str, verdicts: dict[str, Future[Verdict]]) -> None:
-    verdict = verdicts[revision].result()
+def test_nothing_fails_but_the_bridge(revision: str, judges: None, tmp_path: Path) -> None:
+    with bridged_server(tmp_path / "errors") as url:
+        arguments = ["--suite", "all", "--spec-version", revision]
+        verdict = judged(url, *arguments, into=tmp_path / "results")
+        for attempt in range(3):
+            if LATE.isdisjoint(verdict.having("FAILURE")):
+                break
+            again = ["--scenario", "server-stateless", "--spec-version", revision]
+            verdict.checks.update(judged(url, *again, into=tmp_path / f"{attempt}").checks)
     found = verdict.having("FAILURE", "WARNING", "SKIPPED")
     assert set(found) == OF_THE_BRIDGE[revision], found.values()
     assert (len(verdict.checks), verdict.counts["SUCCESS"]) == LEGS[revision]

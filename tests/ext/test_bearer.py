@@ -107,7 +107,9 @@ def test_a_token_that_is_no_good_is_401(given: str, text: str) -> None:
 
 
 def test_a_token_is_good_until_it_expires() -> None:
-    assert isinstance(ask("Bearer timely"), Principal)
+    found = ask("Bearer timely")
+    assert isinstance(found, Principal)
+    assert found.expires_at == NOW + 1
 
 
 @pytest.mark.verifies("S65")
@@ -228,7 +230,7 @@ def needs(given: str, method: str, name: str | None, **options: Any) -> set[str]
     return set(challenge(rejection)["scope"].split(" "))
 
 
-@pytest.mark.verifies("S65")
+@pytest.mark.verifies("S65", "SH-scopes")
 def test_a_tool_needs_its_scopes_and_all_are_named_at_once() -> None:
     assert needs("good", "tools/call", "time") == set()
     assert needs("good", "tools/call", "read") == {"mcp", "files:read"}
@@ -339,6 +341,7 @@ def test_other_ways_to_ask_for_the_metadata() -> None:
 # -- mistakes of the author -----------------------------------------------------------------------
 
 
+@pytest.mark.verifies("SH-scopes")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

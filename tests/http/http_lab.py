@@ -206,7 +206,8 @@ class Lab:
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         answer = await self.post(message, headers).whole()
         assert answer.status == 200, answer.body
-        client = Client(self, revision, answer.headers.get("mcp-session-id"), headers)
+        agreed = answer.json["result"]["protocolVersion"]
+        client = Client(self, agreed, answer.headers.get("mcp-session-id"), headers)
         client.initialized = answer
         done = await client.post({"method": "notifications/initialized"}).whole()
         assert done.status == 202, done.body

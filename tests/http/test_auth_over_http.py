@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from http_lab import Answer, B, Client, D, E, Lab, lab, result, text
+from uvicorn_lab import served
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from dovetail import Context, Elicit, Server
 from dovetail.ext.auth import AccessToken, BearerAuth, StaticTokens
 from dovetail.spec.meta import TASKS_EXTENSION
 from support import run, until
 
+MCP = Subprotocol("mcp")
 RESOURCE = "http://127.0.0.1:8000/mcp"
 METADATA = "http://127.0.0.1:8000/.well-known/oauth-protected-resource/mcp"
 WELL_KNOWN = "/.well-known/oauth-protected-resource/mcp"
@@ -382,6 +388,24 @@ def test_sessions_of_two_principals_do_not_hear_each_other() -> None:
                 await stream.whole()
 
     run(main())
+
+
+def test_a_websocket_lives_no_longer_than_its_token() -> None:
+    """Every request of HTTP brings its token; on a socket there is none after the first."""
+    vault = Vault()
+
+    async def main() -> int | None:
+        soon = time.time() + 0.3
+        vault.auth._verifier = StaticTokens({"soon": token("ann", "use", expires_at=soon)})
+        headers = {"Authorization": "Bearer soon"}
+        async with served(vault.server, auth=vault.auth) as http:
+            url = http.url.replace("http:", "ws:")
+            async with connect(url, subprotocols=[MCP], additional_headers=headers) as ws:
+                with pytest.raises(ConnectionClosed):
+                    await ws.recv()
+                return ws.close_code
+
+    assert run(main()) == 1008
 
 
 def test_what_needs_scopes_is_not_served_to_everybody() -> None:

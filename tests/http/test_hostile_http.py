@@ -473,3 +473,37 @@ def test_two_headers_where_one_is_meant() -> None:
             assert answer.status == 200
 
     run(main())
+
+
+def test_pages_of_an_allowed_origin() -> None:
+    """Their browser asks first, without a token, and then reads the answer."""
+    page = "https://app.example.com"
+
+    async def main() -> None:
+        async with lab(make(), origins=[page]) as http:
+            asks = {
+                "origin": page,
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "authorization, mcp-session-id",
+            }
+            first = await http.send("OPTIONS", asks).whole()
+            assert first.status == 204
+            assert first.headers["access-control-allow-origin"] == page
+            assert first.headers["access-control-allow-headers"] == "authorization, mcp-session-id"
+            client = await http.session(origin=page)
+            headers = client.initialized.headers
+            assert headers["access-control-allow-origin"] == page
+            assert "mcp-session-id" in headers["access-control-expose-headers"]
+            assert headers["vary"] == "origin"
+            refused = await http.send("POST", {"origin": page}, b"{}").whole()
+            assert refused.status == 415
+            assert refused.headers["access-control-allow-origin"] == page
+            evil = await http.send(
+                "OPTIONS", {**asks, "origin": "https://evil.example.com"}
+            ).whole()
+            assert evil.status == 403
+            assert "access-control-allow-origin" not in evil.headers
+            plain = await http.modern("tools/list").whole()
+            assert "access-control-allow-origin" not in plain.headers
+
+    run(main())

@@ -9,7 +9,7 @@ import pytest
 from http_lab import BOTH, D, E, Lab, lab, result, text
 from msgspec import Meta, Struct
 
-from dovetail import Context, Elicit, Server, ToolError
+from dovetail import Context, Elicit, RateLimit, Server, Session, ToolError
 from dovetail.spec.headers import encode_value
 from dovetail.spec.meta import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
 from dovetail.testing.schema import check_message
@@ -105,6 +105,7 @@ def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     run(main())
 
 
+@pytest.mark.verifies("SH-no-sessions")
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"])
 def test_only_post(method: str) -> None:
     async def main() -> None:
@@ -116,6 +117,7 @@ def test_only_post(method: str) -> None:
     run(main())
 
 
+@pytest.mark.verifies("SH-no-sessions")
 def test_session_headers_mean_nothing() -> None:
     async def main() -> None:
         async with lab(make()) as http:
@@ -159,7 +161,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int, int]] = {
 }
 
 
-@pytest.mark.verifies("S59", "S62")
+@pytest.mark.verifies("S59", "S62", "H-status")
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case: str) -> None:
     change, status, code = REFUSED[case]
@@ -423,7 +425,8 @@ def test_notifications_and_responses() -> None:
     heard: list[str] = []
 
     @server.notification("notifications/mine")
-    async def mine(word: str) -> None:
+    async def mine(word: str, session: Session) -> None:
+        session.notify("notifications/nobody/hears")
         heard.append(word)
 
     async def main() -> None:
@@ -434,6 +437,7 @@ def test_notifications_and_responses() -> None:
             assert (answer.status, answer.body) == (202, b"")
             await until(lambda: heard)
             assert heard == ["hi"]
+            assert not server.sessions
             cancel = {
                 "jsonrpc": "2.0",
                 "method": "notifications/cancelled",
@@ -514,3 +518,21 @@ def test_two_loops_one_after_the_other() -> None:
 
     asyncio.run(main())
     asyncio.run(main())
+
+
+def test_a_rate_is_limited_per_client_and_not_per_request() -> None:
+    server = make()
+    server.middleware(RateLimit(0.001, burst=2))
+
+    async def main() -> None:
+        async with lab(server) as http:
+            codes = []
+            for _ in range(4):
+                answer = await http.modern("tools/call", {"name": "fail"}).whole()
+                codes.append(answer.messages[-1].get("error", {}).get("code"))
+            assert codes == [None, None, -32603, -32603]
+            other = http.send("POST", client=("10.0.0.9", 1))
+            await other.whole()
+            assert len(http.app._notes) == 1
+
+    run(main())

@@ -64,7 +64,7 @@ def make(gate: asyncio.Event | None = None) -> Server:
     return server
 
 
-@pytest.mark.verifies("S47", "S50", "S56", "S1", "S2")
+@pytest.mark.verifies("S47", "S50", "S56", "S1", "S2", "R002-22", "R002-24", "D-oldest-not-on-http")
 @handshake
 def test_a_session(revision: str) -> None:
     async def main() -> None:
@@ -73,7 +73,8 @@ def test_a_session(revision: str) -> None:
             assert client.id is not None
             assert all(0x21 <= ord(c) <= 0x7E for c in client.id)
             assert len(client.id) >= 32
-            assert result(client.initialized)["protocolVersion"] == revision
+            agreed = D if revision == A else revision  # it had another transport, which we lack
+            assert result(client.initialized)["protocolVersion"] == agreed
             answer = await client.call("add", {"a": 1, "b": 2}).whole()
             assert answer.headers["content-type"] == "application/json"
             assert text(answer) == "3"
@@ -102,7 +103,7 @@ def test_the_end_of_a_session() -> None:
     run(main())
 
 
-@pytest.mark.verifies("S58", "S61")
+@pytest.mark.verifies("S58", "S61", "R002-23")
 def test_the_version_header() -> None:
     async def main() -> None:
         async with lab(make()) as http:
@@ -112,6 +113,7 @@ def test_the_version_header() -> None:
                 (D, 200),  # another one we serve: the session's counts
                 (f"  {C} ", 200),
                 ("1999-01-01", 400),
+                (A, 400),
                 ("", 400),
                 ("nonsense", 400),
             ):
@@ -125,12 +127,14 @@ def test_the_version_header() -> None:
 
 def test_a_failed_initialize_makes_no_session() -> None:
     async def main() -> None:
-        async with lab(make()) as http:
+        server = make()
+        async with lab(server) as http:
             message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"x": 1}}
             answer = await http.post(message).whole()
             assert answer.error == -32602
             assert "mcp-session-id" not in answer.headers
             assert len(http.app.sessions) == 0
+            assert not server.sessions
             client = await http.session()
             again = await client.request(
                 "initialize", {"protocolVersion": D, "capabilities": {}, "clientInfo": CLIENT}
@@ -140,6 +144,7 @@ def test_a_failed_initialize_makes_no_session() -> None:
     run(main())
 
 
+@pytest.mark.verifies("R002-25")
 @streamable
 def test_progress_makes_a_stream(revision: str) -> None:
     async def main() -> None:
@@ -155,6 +160,7 @@ def test_progress_makes_a_stream(revision: str) -> None:
             assert text(answer) == "done"
             ids = [event.id for event in answer.events]
             assert len(set(ids)) == 3
+            assert answer.body.count(b"event: message\n") == 3
             # Only 2025-11-25 clients know an event without data, which primes the stream.
             assert answer.body.startswith(b"id: ") == (revision == D)
             assert (answer.parser.retry_ms is not None) == (revision == D)
@@ -162,7 +168,7 @@ def test_progress_makes_a_stream(revision: str) -> None:
     run(main())
 
 
-@pytest.mark.verifies("S54", "S55", "S52")
+@pytest.mark.verifies("S54", "S55", "S52", "R002-26", "R002-27")
 @streamable
 def test_a_lost_stream_is_resumed(revision: str) -> None:
     async def main() -> None:
@@ -604,5 +610,44 @@ def test_accept_of_a_get() -> None:
         async with lab(make()) as http:
             client = await http.session()
             assert (await client.get(accept="application/json").whole()).status == 406
+
+    run(main())
+
+
+@pytest.mark.verifies("S46")
+def test_the_transport_of_2024_is_refused() -> None:
+    """Its client waits on a GET for an `endpoint` event, and learns that there is none."""
+
+    async def main() -> None:
+        async with lab(make()) as http:
+            answer = await http.send("GET", {"accept": "text/event-stream"}).whole()
+            assert answer.status == 400
+            assert b"Mcp-Session-Id" in answer.body
+            for path in ("/sse", "/messages"):
+                assert (await http.send("GET", path=path).whole()).status == 404
+
+    run(main())
+
+
+def test_a_server_of_few_revisions() -> None:
+    async def main() -> None:
+        for stateless in (False, True):
+            server = Server("few", revisions=[D, E])
+            async with lab(server, stateless=stateless) as http:
+                client = await http.session(C)
+                assert result(client.initialized)["protocolVersion"] == D
+                client.headers["mcp-protocol-version"] = C  # known to us, not served here
+                answer = await client.request("ping", id="p").whole()
+                assert (answer.status, answer.error, answer.json["id"]) == (400, -32600, "p")
+                client.headers.pop("mcp-protocol-version")
+                assert (await client.request("ping").whole()).status == 200
+        modern = Server("modern only", revisions=[E])
+        async with lab(modern) as http:
+            params = {"protocolVersion": D, "capabilities": {}, "clientInfo": CLIENT}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            answer = await http.post(message).whole()
+            assert (answer.status, answer.error) == (400, -32022)
+            assert answer.json["error"]["data"]["supported"] == [E]
+            assert (await http.send("GET", {"accept": "text/event-stream"}).whole()).status == 405
 
     run(main())

@@ -5,9 +5,12 @@ A tee between the two writes down every line, and the recorder checks them all.
 
 import base64
 import json
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,7 @@ class Case:
     mode: Any
     revision: str
     not_found: int
+    transport: str = "stdio"
 
     @property
     def command(self) -> list[str]:
@@ -85,7 +89,7 @@ class Case:
     @property
     def label(self) -> str:
         mode = self.mode["pin"] if isinstance(self.mode, dict) else self.mode
-        return f"{self.name}-{mode}"
+        return f"{self.name}-{mode}-{self.transport}"
 
 
 CASES = [
@@ -100,6 +104,7 @@ CASES = [
     Case("ts-v2", "auto", MODERN, -32602),
     Case("ts-v2", {"pin": MODERN}, MODERN, -32602),
 ]
+CASES += [replace(case, transport="http") for case in CASES]
 
 
 @dataclass
@@ -130,21 +135,53 @@ def visit(
     """One client does everything once; the tests look at different parts of it."""
     case: Case = request.param
     logs = tmp_path_factory.mktemp(case.name)
-    tee = [sys.executable, str(Path(__file__).with_name("tee.py")), str(logs)]
-    server = [sys.executable, str(ROOT / "examples" / "everything.py")]
-    task = {
-        "sdk": case.name.removeprefix("ts-"),
-        "mode": case.mode,
-        "command": [*tee, *server],
-        "plan": PLAN,
-    }
-    run = subprocess.run(
-        [*case.command, json.dumps(task)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    with open_server(case.transport, logs) as target:
+        task = {"sdk": case.name.removeprefix("ts-"), "mode": case.mode, "plan": PLAN, **target}
+        run = subprocess.run(
+            [*case.command, json.dumps(task)], capture_output=True, text=True, timeout=PATIENCE
+        )
     assert run.returncode == 0, run.stderr
     made = Visit(case, json.loads(run.stdout), run.stderr, logs)
     made.conversations = [read_wire(path) for path in sorted(logs.glob("*.wire"))]
     return made
+
+
+@contextmanager
+def open_server(transport: str, logs: Path) -> Iterator[dict[str, Any]]:
+    """What the client is told. Over stdio it starts the server itself, behind a tee."""
+    example = str(ROOT / "examples" / "everything.py")
+    if transport == "stdio":
+        tee = str(Path(__file__).with_name("tee.py"))
+        yield {"command": [sys.executable, tee, str(logs), sys.executable, example]}
+        return
+    with served(example, logs) as url:
+        yield {"url": url}
+
+
+@contextmanager
+def served(program: str, logs: Path, name: str = "http") -> Iterator[str]:
+    """The server over HTTP; it leaves the same files as the tee does."""
+    wire = logs / f"{name}.jsonl"
+    command = [sys.executable, "-m", "dovetail.cli.main", "serve", program]
+    command += ["--http", "127.0.0.1:0", "--wire-log", str(wire)]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        assert "serving http://" in line, line
+        yield line.split()[-1]
+    finally:
+        server.terminate()
+        _, errors = server.communicate(timeout=PATIENCE)
+    complaints = [line for line in errors.splitlines(True) if not line.startswith("dovetail: ")]
+    (logs / f"{name}.stderr").write_text("".join(complaints))
+    # uvicorn ends in order, and then by the signal that it was sent.
+    ended = server.returncode in (0, -signal.SIGTERM)
+    (logs / f"{name}.exit").write_text("0" if ended else str(server.returncode))
+    entries = [json.loads(entry) for entry in wire.read_bytes().splitlines()]
+    senders = {"in": b"client ", "out": b"server "}
+    lines = [senders[one["dir"]] + json.dumps(one["message"]).encode() for one in entries]
+    (logs / f"{name}.wire").write_bytes(b"\n".join(lines))
 
 
 def read_wire(path: Path) -> list[tuple[Any, bytes]]:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from test_real_clients import CLIENTS, LEGACY, MODERN, PATIENCE, PEERS, ROOT, read_wire
+from test_real_clients import CLIENTS, LEGACY, MODERN, PATIENCE, PEERS, ROOT, read_wire, served
 
 from dovetail.testing import Recorder
 
@@ -66,6 +67,7 @@ class Case:
     mode: Any
     revision: str
     known: frozenset[str]
+    transport: str = "stdio"
 
     @property
     def modern(self) -> bool:
@@ -78,7 +80,7 @@ class Case:
         return [str(PEERS), str(CLIENTS / f"asked_{self.name}.py")]
 
     def __str__(self) -> str:
-        return f"{self.name}-{self.revision}"
+        return f"{self.name}-{self.revision}-{self.transport}"
 
 
 def case(name: str, mode: Any, revision: str, *known: str) -> Case:
@@ -104,6 +106,7 @@ CASES = [
         *("raw tasks", "refuses tasks", "invents progress", "loses progress", "kills its probe"),
     ),
 ]
+CASES += [replace(case, transport="http") for case in CASES]
 
 
 # -- the plan ----------------------------------------------------------------------------------
@@ -308,22 +311,30 @@ def visit(
     """One client runs the whole plan once; the tests look at different parts of it."""
     case: Case = request.param
     logs = tmp_path_factory.mktemp(case.name)
-    task = {
-        "sdk": case.name.removeprefix("ts-"),
-        "mode": case.mode,
-        "plan": plan(case),
-        "command": [
-            *(sys.executable, str(HERE / "tee.py"), str(logs)),
-            *(sys.executable, str(HERE / "server_asks.py")),
-        ],
-    }
-    run = subprocess.run(
-        [*case.command, json.dumps(task)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    with open_servers(case.transport, logs) as target:
+        task = {"sdk": case.name.removeprefix("ts-"), "mode": case.mode, "plan": plan(case)}
+        run = subprocess.run(
+            [*case.command, json.dumps({**task, **target})],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
     assert run.returncode == 0, run.stderr
     made = Visit(case, json.loads(run.stdout), run.stderr, logs)
     made.conversations = [read_wire(path) for path in sorted(logs.glob("*.wire"))]
     return made
+
+
+@contextmanager
+def open_servers(transport: str, logs: Path) -> Iterator[Json]:
+    """One server for the client with callbacks and one for the bare one, as over stdio."""
+    program = str(HERE / "server_asks.py")
+    if transport == "stdio":
+        tee = str(HERE / "tee.py")
+        yield {"command": [sys.executable, tee, str(logs), sys.executable, program]}
+        return
+    with served(program, logs, "able") as able, served(program, logs, "bare") as bare:
+        yield {"urls": [able, bare]}
 
 
 # -- what they look like -------------------------------------------------------------------------
@@ -729,7 +740,14 @@ def test_every_request_was_answered_once(visit: Visit) -> None:
             asked = [m["id"] for who, m in messages if who == asker and "id" in m and "method" in m]
             answered = [m["id"] for who, m in messages if who == answerer and "method" not in m]
             dropped = cancelled(messages) if asker == "client" else []
+            if visit.case.transport == "http" and asker == "client":  # it hangs up, or says so
+                streams = listens(messages)
+                dropped += [id for id in streams if id not in dropped and id not in answered]
             assert sorted(map(str, [*answered, *dropped])) == sorted(map(str, asked))
+
+
+def listens(messages: list[tuple[str, Json]]) -> list[Any]:
+    return [m["id"] for _, m in messages if m.get("method") == "subscriptions/listen"]
 
 
 def cancelled(messages: list[tuple[str, Json]]) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from msgspec import Struct
 from dovetail import Context, Elicit, Server
 from dovetail.backplane.keys import KeyRing
 from dovetail.backplane.redis import RedisBackplane
-from dovetail.transport.http.app import HttpApp
 from dovetail.transport.http.auth import HttpAnswer, Principal, Rejection
 from dovetail.transport.http.limits import HttpLimits
 from dovetail.transport.http.run import bind, serve
@@ -55,6 +53,14 @@ async def steps(gate: str, ctx: Context[Any]) -> int:
     await opened(gate)
     ctx.progress(2)
     return os.getpid()
+
+
+@server.tool
+async def say(text: str, ctx: Context[Any]) -> str:
+    """The same text, after a word about it."""
+    ctx.progress(1, message=text)
+    await asyncio.sleep(0.02)
+    return text
 
 
 @server.tool
@@ -127,19 +133,6 @@ class Names:
         return None
 
 
-class Announcing(HttpApp):
-    """Tells the test where it serves, once it does; and what the engine was asked."""
-
-    listener: socket.socket
-
-    async def _start(self) -> None:
-        await super()._start()
-        if self.listener is not None:
-            port = self.listener.getsockname()[1]
-            print(json.dumps({"port": port, "node": self.backplane.node}), flush=True)
-            self.listener = None  # type: ignore[assignment]
-
-
 def main() -> None:
     options = json.loads(sys.argv[1])
     engine = RedisBackplane(options["redis"], lease_seconds=options["lease"])
@@ -150,8 +143,7 @@ def main() -> None:
         return engine.engine.commands
 
     listener = bind("127.0.0.1", 0)
-    app = Announcing(
-        server,
+    app = server.asgi(
         path="/mcp",
         backplane=engine,
         keys=KeyRing.from_environment(),
@@ -159,7 +151,7 @@ def main() -> None:
         answers=options.get("answers", "auto"),
         limits=HttpLimits(**options.get("limits", {})),
     )
-    app.listener = listener
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     serve(app, listener)
 
 

@@ -24,7 +24,6 @@ SCRIPT = Path(__file__).parent / "node_server.py"
 CLIENT = {"name": "nodes-lab", "version": "1"}
 TASKS = "io.modelcontextprotocol/tasks"
 BOTH = "application/json, text/event-stream"
-DONE = "that of an answer"
 
 
 class Node:
@@ -43,7 +42,8 @@ class Node:
         assert self.process.stdout is not None
         said = json.loads(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{said['port']}"
-        self.tag = said["node"]
+        # The socket listens already: this is answered as soon as the node serves.
+        assert httpx.get(f"{self.url}/ready", timeout=20).status_code == 200
         return self
 
     @property
@@ -244,6 +244,49 @@ class Modern:
             stream = Stream(response)
             await stream.notified("notifications/subscriptions/acknowledged")
             yield stream
+
+
+class Cable:
+    """The way of one node to the engine, which can be cut: bytes stay away, nothing is closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Cable:
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._port)
+        for source, sink in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(self._pass_on(source, sink))
+            self._tasks.add(task)
+
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._whole.wait()
+                sink.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            sink.close()
 
 
 async def eventually(condition: Callable[[], Any]) -> None:

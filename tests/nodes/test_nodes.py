@@ -24,6 +24,7 @@ async def connected() -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+@pytest.mark.verifies("N-session")
 def test_a_session_is_found_from_any_node(pair: Pair) -> None:
     one, two = pair
 
@@ -41,6 +42,7 @@ def test_a_session_is_found_from_any_node(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-forged-id")
 def test_a_session_that_never_was_is_refused_without_the_engine(pair: Pair) -> None:
     one, two = pair
 
@@ -60,6 +62,7 @@ def test_a_session_that_never_was_is_refused_without_the_engine(pair: Pair) -> N
     run(main())
 
 
+@pytest.mark.verifies("N-routed")
 def test_a_question_is_answered_through_any_node(pair: Pair) -> None:
     async def main() -> None:
         async with connected() as http:
@@ -77,6 +80,7 @@ def test_a_question_is_answered_through_any_node(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-routed")
 def test_a_cancellation_reaches_the_node_that_works(pair: Pair, tmp_path: Path) -> None:
     one, two = pair
     started, stopped = tmp_path / "started", tmp_path / "stopped"
@@ -96,6 +100,7 @@ def test_a_cancellation_reaches_the_node_that_works(pair: Pair, tmp_path: Path) 
     run(main())
 
 
+@pytest.mark.verifies("N-resume")
 def test_a_stream_is_resumed_on_any_node(pair: Pair, tmp_path: Path) -> None:
     one, two = pair
 
@@ -121,6 +126,7 @@ def test_a_stream_is_resumed_on_any_node(pair: Pair, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-resume")
 def test_a_get_stream_on_another_node_hears_the_session(pair: Pair) -> None:
     one, two = pair
 
@@ -140,6 +146,7 @@ def test_a_get_stream_on_another_node_hears_the_session(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-routed")
 def test_a_deleted_session_is_gone_everywhere(pair: Pair) -> None:
     one, two = pair
 
@@ -177,6 +184,7 @@ def test_errors_travel_as_they_are(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-fan-out")
 def test_changes_reach_the_clients_of_all_nodes(pair: Pair) -> None:
     one, two = pair
 
@@ -200,6 +208,7 @@ def test_changes_reach_the_clients_of_all_nodes(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-state")
 def test_a_question_of_2026_07_28_is_answered_by_any_node(pair: Pair) -> None:
     """The state of a request is sealed with keys that all nodes have."""
     one, two = pair
@@ -223,6 +232,7 @@ def test_a_question_of_2026_07_28_is_answered_by_any_node(pair: Pair) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-no-engine")
 def test_a_plain_call_of_2026_07_28_asks_the_engine_nothing(pair: Pair) -> None:
     one, _ = pair
 
@@ -261,6 +271,7 @@ async def begun(client: Modern, node: Node, name: str, **arguments: Any) -> str:
     return str(task["taskId"])
 
 
+@pytest.mark.verifies("N-tasks")
 def test_a_task_is_read_on_any_node(pair: Pair, tmp_path: Path) -> None:
     one, two = pair
     gate = tmp_path / "gate"
@@ -281,6 +292,7 @@ def test_a_task_is_read_on_any_node(pair: Pair, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-tasks")
 def test_a_task_is_cancelled_from_any_node(pair: Pair, tmp_path: Path) -> None:
     one, two = pair
     stopped = tmp_path / "stopped"
@@ -297,6 +309,7 @@ def test_a_task_is_cancelled_from_any_node(pair: Pair, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.verifies("N-tasks")
 def test_a_task_is_answered_on_any_node(pair: Pair) -> None:
     one, two = pair
 
@@ -326,6 +339,7 @@ async def _is(seeing: Coroutine[Any, Any, Any], status: str) -> bool:
     return bool((await seeing)["status"] == status)
 
 
+@pytest.mark.verifies("N-tasks")
 @pytest.mark.parametrize("refuses", [False, True])
 def test_the_questions_of_a_task_are_asked_where_its_result_is_collected(
     pair: Pair, refuses: bool

@@ -12,7 +12,7 @@ The data is in ``_spec.py`` (the protocol) and ``_project.py`` (our own document
 
 Ids: ``X S C AS SH`` protocol rules of both sides, servers, clients, authorization servers, and the
 recommendations that others rely on; ``R000 R001 R002 R003 INV`` the requirement documents; ``D``
-decisions between them; ``E`` malformed input; ``F`` features of the engine.
+decisions between them; ``E`` malformed input; ``F`` features of the engine; ``N`` many nodes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,22 @@ REVISIONS = {
 SIDES = frozenset({"server", "client", "both"})
 # Parts that exist: each of their requirements needs a test. Building a part moves it up here.
 BUILT = frozenset(
-    {"engine", "ask", "logging", "neovim", "progress", "subscriptions", "tasks", "websocket"}
+    {
+        "ask",
+        "bearer",
+        "engine",
+        "http",
+        "logging",
+        "neovim",
+        "nodes",
+        "progress",
+        "subscriptions",
+        "tasks",
+        "websocket",
+    }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).
-LATER = frozenset({"http", "client", "auth", "lisp", "sources", "host"})
+LATER = frozenset({"client", "auth", "lisp", "sources", "host"})
 
 
 @dataclass(frozen=True, slots=True)

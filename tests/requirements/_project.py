@@ -288,4 +288,24 @@ F-manifest | A-E | both | engine | This list, the marks of the tests and the gen
 = digest §9 and §10, HTTP side of rules above
 H-status | E | server | http | Errors of 2026-07-28 come with their status: 400 for envelope,
     header, revision and capability, 404 for a method.
+= docs/operations.md
+N-one-suite | B-E | server | nodes | Every backplane passes one test-suite.
+N-session | B-D | server | nodes | A session is found from any node, and served by the one that
+    has it.
+N-forged-id | B-D | server | nodes | An invented session id is refused without asking the engine.
+N-resume | B-D | server | nodes | Any node resumes any stream.
+N-routed | B-D | server | nodes | Answers, cancellations and DELETE reach the node that waits.
+N-fan-out | B-E | server | nodes | Changes are told to the clients of all nodes.
+N-tasks | DE | server | nodes | A task is read, answered and cancelled on any node.
+N-state | E | server | nodes | Nodes that share the keys open each other's `requestState`.
+N-no-engine | E | server | nodes | A plain call asks the engine nothing.
+N-principal | B-E | server | nodes | What belongs to a principal is found by nobody else, on any
+    node.
+N-killed | B-E | server | nodes | What a killed node had goes on elsewhere, or is answered with
+    an error, once.
+N-handed-over | B-D | server | nodes | A node that is stopped hands its sessions over at once.
+N-away | B-E | server | nodes | Without the engine what needs it is 503 with Retry-After, and
+    the rest goes on.
+N-back | B-E | server | nodes | An engine that comes back, even empty, is used again without help.
+N-proxy | B-E | server | nodes | Two nodes serve as one behind nginx, as the documentation has it.
 """

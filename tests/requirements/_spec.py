@@ -152,14 +152,14 @@ S63 | E | server | http | Mirrored argument headers are compared with the argume
     where an argument has a value.
 S64 | E | server | host | Intermediaries pass on headers they do not know. // we are no proxy
 = digest §13.2, authorization
-S65 | B-E | server | auth | No token or a bad one is 401, too little scope 403, nonsense 400.
+S65 | B-E | server | bearer | No token or a bad one is 401, too little scope 403, nonsense 400.
 S66 | B | server | host | A server that is its own authorization server keeps the OAuth rules. // we
     are a resource server only
-S67 | C-E | server | auth | Protected resource metadata names an authorization server.
-S68 | C-E | server | auth | A 401 shows the way to that metadata.
-S69 | B-E | server | auth | The token is judged before the request is.
-S70 | C-E | server | auth | Only tokens made for this server count, and none is passed on.
-S71 | E | server | auth | A wider scope includes the narrower ones it stands for.
+S67 | C-E | server | bearer | Protected resource metadata names an authorization server.
+S68 | C-E | server | bearer | A 401 shows the way to that metadata.
+S69 | B-E | server | bearer | The token is judged before the request is.
+S70 | C-E | server | bearer | Only tokens made for this server count, and none is passed on.
+S71 | E | server | bearer | A wider scope includes the narrower ones it stands for.
 S72 | C-E | server | host | A proxy with one upstream client id asks each user for each client. //
     we are no proxy
 S73 | C-E | server | host | The consent page of such a proxy resists forgery and framing. // we are
@@ -309,7 +309,7 @@ SH-no-sessions | E | server | http | GET and DELETE are 405, session headers are
 SH-local-bind | B-E | server | http | A local server listens on the loopback address only.
 SH-integer-headers | E | server | http | Integers in headers are compared as numbers.
 SH-log-level | A-E | server | logging | A log level that does not exist is -32602.
-SH-scopes | E | server | auth | One challenge names all scopes needed, without offline access.
+SH-scopes | E | server | bearer | One challenge names all scopes needed, without offline access.
 SH-ask-again | E | server | ask | Missing or unfit answers are asked for again.
 = digest §13.5, clients
 SH-client-info | E | client | client | Each request says who asks.

@@ -34,7 +34,7 @@ MAX_UNREAD = 16 * 1024 * 1024
 # Conversations that others may hold with us at once, each a request in flight.
 MAX_INCOMING = 10_000
 
-_OPEN, _DATA, _END, _FAIL, _PING = range(5)
+_OPEN, _DATA, _LAST, _END, _FAIL, _PING = range(6)
 _MAC = 16
 
 # sender, whether the sender opened it, number, verb, kind of conversation, data
@@ -63,7 +63,7 @@ class Conversation:
         self._unread: deque[bytes] = deque()
         self._size = 0
         self._news = asyncio.Event()
-        self._ended = False  # by the other side
+        self._ended = False  # by either side
         self._left = False  # by us
         self.failed = False
 
@@ -71,9 +71,12 @@ class Conversation:
     def key(self) -> _Key:
         return self.node, self._is_ours, self._number
 
-    async def send(self, data: bytes) -> None:
-        """Raises `NodeGone` when nobody is there to hear it."""
-        if self.failed or not await self.post(_DATA, data):
+    async def send(self, data: bytes, last: bool = False) -> None:
+        """Raises `NodeGone` when nobody is there to hear it. The last message ends it."""
+        if last:
+            self._ended = True
+            self._calls.forget(self)
+        if self.failed or not await self.post(_LAST if last else _DATA, data):
             self.fail()
             raise NodeGone("The other node is gone")
 
@@ -107,10 +110,10 @@ class Conversation:
         return await self._calls.post(self.key, verb, data, self._kind)
 
     def received(self, verb: int, data: bytes) -> None:
-        if verb == _DATA:
+        if verb in (_DATA, _LAST):
             self._unread.append(data)
             self._size += len(data)
-        if verb == _END:
+        if verb in (_LAST, _END):
             self._ended = True
             self._calls.forget(self)
         if verb == _FAIL or self._size > MAX_UNREAD:
@@ -132,6 +135,7 @@ class Calls:
         self._serving: dict[str, Serve] = {}
         self._open: dict[_Key, Conversation] = {}
         self._last = 0
+        self._heard: dict[str, int] = {}  # the last number of each node that opened one with us
         self._tasks: set[asyncio.Task[None]] = set()
         self._pinging: asyncio.Task[None] | None = None
         backplane.mailbox.receive(self._received, self._fail)
@@ -205,7 +209,8 @@ class Calls:
         conversation = self._open.get(key)
         if conversation is not None:
             conversation.received(verb, content)
-        elif verb == _OPEN:
+        elif verb == _OPEN and number > self._heard.get(sender, 0):  # not a message repeated
+            self._heard[sender] = number
             self._start(Conversation(self, *key, kind), kind, content)
         elif verb == _PING:
             self._pinged(sender, content)

@@ -33,6 +33,11 @@ LEASE_SECONDS = 10.0
 # Beats in a lease: two may be lost.
 BEATS = 4
 
+# What stands in place of the owner of a tag when its node has ended in order, and how long: as
+# long as a client may take to notice.
+_GONE = "-"
+_GONE_MS = 60 * 60 * 1000
+
 # Claim or renew: the owner afterwards.
 _CLAIM = """local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return owner end
@@ -276,8 +281,9 @@ class _Directory:
         await self._engine.call(*self._releasing(name))
 
     async def alive(self, node: str) -> bool:
-        if await self.owner(_lease(node)) is not None:
-            return True
+        owner = await self.owner(_lease(node))
+        if owner is not None:
+            return owner != _GONE
         now = asyncio.get_running_loop().time()
         return now - self._engine.up_since < self._seconds
 
@@ -293,7 +299,10 @@ class _Directory:
         return [self._claiming(name) for name in self._held]
 
     def releases(self) -> list[Command]:
-        return [self._releasing(name) for name in self._held]
+        """Everything is given back. Our own tag says that we are gone, so that nobody waits."""
+        own = self._prefix + _lease(self._node)
+        gone: Command = ("SET", own, _GONE, "PX", _GONE_MS)
+        return [*(self._releasing(name) for name in self._held), gone]
 
     def _claiming(self, name: str) -> Command:
         return "EVAL", _CLAIM, 1, self._prefix + name, self._node, _milliseconds(self._seconds)

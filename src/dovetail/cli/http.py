@@ -1,9 +1,12 @@
 """``dovetail serve TARGET --http HOST:PORT``: one process, or several on one socket."""
 
 import argparse
+import logging
 import os
 import socket
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dovetail.backplane.base import Backplane
@@ -23,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--http", metavar="HOST:PORT", help=f"serve at http://HOST:PORT{_PATH}")
     group.add_argument(
         "--workers", type=int, default=1, metavar="N", help="processes that share the port (1)"
+    )
+    group.add_argument(
+        "--access-log", action="store_true", help="a line per exchange on stderr (off)"
+    )
+    group.add_argument(
+        "--metrics", action="store_true", help="Prometheus metrics at /metrics (extra `metrics`)"
     )
     group.add_argument(
         "--stateless", action="store_true", help="no sessions for revisions up to 2025-11-25"
@@ -50,7 +59,7 @@ def run(options: argparse.Namespace, tap: Tap | None) -> int:
         listener = bind(host, port)
     except OSError as error:
         raise TargetError(f"cannot listen on {options.http}: {error.strerror}") from None
-    _announce(listener)
+    _announce(listener, options.target)
     if options.workers > 1:
         from dovetail.cli.workers import supervise
 
@@ -63,6 +72,8 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
     """The application that the options describe."""
     from dovetail.cli.serve import build
 
+    if options.access_log:
+        logging.getLogger("dovetail.access").setLevel(logging.INFO)
     guard = Guard.of(listener.getsockname()[0], options.allow_host, options.allow_origin)
     server = build(options)
     backplane = _backplane(options.backplane, server.name)
@@ -73,8 +84,14 @@ def app(options: argparse.Namespace, listener: socket.socket, tap: Tap | None = 
             stateless=options.stateless,
             backplane=backplane,
             keys=_keys(),
+            access_log=options.access_log,
+            metrics=options.metrics,
             tap=tap,
         )
+    except ModuleNotFoundError as error:
+        raise TargetError(
+            f"--metrics needs {error.name}: pip install 'dovetail[metrics]'"
+        ) from None
     except ValueError as error:  # a tool with scopes: the command line knows no tokens
         raise TargetError(f"{error}, and run it on uvicorn yourself (docs/auth.md)") from None
 
@@ -125,13 +142,12 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _announce(listener: socket.socket) -> None:
+def _announce(listener: socket.socket, target: str) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{_shown(host)}:{port}{_PATH}"
-    print(f"dovetail: serving {url}", file=sys.stderr, flush=True)
+    name = Path(target.partition(":")[0]).stem
+    say = partial(print, file=sys.stderr, flush=True)
+    say(f"dovetail: serving {url}")
+    say(f"dovetail: add it to a client: claude mcp add --transport http {name} {url}")
     if not is_loopback(host):
-        print(
-            "dovetail: everybody who can reach this address can use the server",
-            file=sys.stderr,
-            flush=True,
-        )
+        say("dovetail: everybody who can reach this address can use the server")

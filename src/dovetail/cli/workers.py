@@ -14,8 +14,9 @@ __all__ = ["supervise"]
 
 log = logging.getLogger("dovetail")
 
-# A worker that dies sooner than this after its start would die again: then all of them end.
-_MIN_SECONDS = 1.0
+# A worker that gives up sooner than this after its start would do so again: then all of them
+# end. One that was killed is only replaced.
+_MIN_SECONDS = 10.0
 
 # New interpreters: a forked one would share the parent's loop, random state and node tag.
 _spawn = multiprocessing.get_context("spawn")
@@ -36,7 +37,7 @@ def supervise(options: argparse.Namespace, listener: socket.socket) -> int:
             if worker.process.exitcode is None or stopping:
                 continue
             log.error("worker %s ended with %s", worker.process.pid, worker.process.exitcode)
-            failed = worker.age < _MIN_SECONDS
+            failed = worker.process.exitcode > 0 and worker.age < _MIN_SECONDS
             workers[index] = worker if failed else _Worker(options, listener)
     for worker in workers:
         worker.process.terminate()

@@ -18,7 +18,7 @@ from dovetail.core.peer import (
     Notification,
     Request,
     bad_envelope,
-    check_request,
+    bad_request,
     names_envelope,
     params_error,
     unknown_method,
@@ -45,7 +45,6 @@ __all__ = [
     "Headers",
     "Intake",
     "answer_status",
-    "known_version",
     "one_of_each",
     "status",
 ]
@@ -96,6 +95,19 @@ class Handshake(Struct, frozen=True):
     envelope: Envelope | None = None
     params: Any = None
 
+    def without_oldest(self) -> None:
+        """2024-11-05 is not spoken here: offer such a client our newest instead (digest S2)."""
+        if self.params is not None:
+            wanted = BY_ID.get(self.params.protocol_version)
+            if wanted is not None and not wanted.http:
+                self.params.protocol_version = ""
+
+    @property
+    def id(self) -> Id | None:
+        """That of its request, if it is one that could be read."""
+        id = None if self.envelope is None else self.envelope.id
+        return id if isinstance(id, int | str) else None
+
     @property
     def opens(self) -> bool:
         """Whether this is the request that makes a session."""
@@ -141,9 +153,11 @@ class Intake:
         except RemoteProtocolError as error:
             return self._unreadable(headers, body, error)
         method = envelope.method
-        if isinstance(method, UnsetType) or envelope.id is UNSET:
+        id: Any = envelope.id
+        if isinstance(method, UnsetType) or id is UNSET:
             return self._no_request(headers, body, envelope)
-        check_request(envelope)
+        if id is None or envelope.result is not UNSET or envelope.error is not UNSET:
+            raise bad_request(envelope)
         raw = envelope.params
         try:
             params = decode_params[method](b"{}" if raw is UNSET else raw)
@@ -152,7 +166,6 @@ class Intake:
         meta = params.meta
         if meta is UNSET or not self._is_modern(meta):
             return self._without_envelope(headers, body, envelope, params)
-        id: Any = envelope.id
         handler = self._handler(headers, method, meta, params, id)
         if method == "tools/call" and params.name in self._mirrors:
             _check_mirrors(headers, self._mirrors[params.name], params.arguments, id)
@@ -309,12 +322,3 @@ def _mismatch(name: bytes, text: str, id: Id) -> RemoteProtocolError:
 
 def _refused(code: int, text: str) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(code, data=text))
-
-
-def known_version(headers: Headers) -> bool:
-    """Whether the version header, if there is one, names a revision of the handshake."""
-    given = headers.get(VERSION)
-    if given is None:
-        return True
-    revision = BY_ID.get(given.strip(b" \t").decode("latin-1"))
-    return revision is not None and not revision.modern

@@ -57,7 +57,7 @@ __all__ = [
     "Request",
     "Response",
     "bad_envelope",
-    "check_request",
+    "bad_request",
     "names_envelope",
     "params_error",
     "unknown_method",
@@ -188,7 +188,8 @@ class Peer:
     def _request(self, envelope: Envelope, size: int) -> Request:
         method: Any = envelope.method
         raw = envelope.params
-        check_request(envelope)
+        if envelope.id is None or envelope.result is not UNSET or envelope.error is not UNSET:
+            raise bad_request(envelope)
         try:
             params = decode_params[method](b"{}" if raw is UNSET else raw)
         except BROKEN_JSON as error:
@@ -247,7 +248,7 @@ class Peer:
     def _notification(self, envelope: Envelope) -> Event | None:
         method: Any = envelope.method
         if envelope.result is not UNSET or envelope.error is not UNSET:
-            raise _bad_request(envelope)
+            raise bad_request(envelope)
         if method == "notifications/cancelled":
             return self._cancelled(envelope.params)
         kind = state.NOTIFICATION_KINDS.get(method, state.NOTIFICATION)
@@ -406,8 +407,13 @@ class Peer:
         revision: Revision,
         client_info: Implementation | None = None,
         client_capabilities: ClientCapabilities | None = None,
+        last_id: int = 0,
     ) -> None:
-        """The handshake was elsewhere, or there is none: go on as if it were done."""
+        """The handshake was elsewhere, or there is none: go on as if it were done.
+
+        Ids of requests up to ``last_id`` may have been used there.
+        """
+        self._last_id = last_id
         self.phase = state.READY
         self.revision = revision
         self.client_info = client_info
@@ -426,12 +432,7 @@ def _invalid(text: str, id: Id | None = None) -> RemoteProtocolError:
     return RemoteProtocolError(McpError(INVALID_REQUEST, data=text), id)
 
 
-def check_request(envelope: Envelope) -> None:
-    if envelope.id is None or envelope.result is not UNSET or envelope.error is not UNSET:
-        raise _bad_request(envelope)
-
-
-def _bad_request(envelope: Envelope) -> RemoteProtocolError:
+def bad_request(envelope: Envelope) -> RemoteProtocolError:
     if envelope.id is None:
         return _invalid("Field 'id' must be a string or an integer")
     return _invalid("A message with 'method' has no 'result' or 'error'", _readable(envelope))

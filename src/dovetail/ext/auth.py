@@ -189,7 +189,7 @@ class BearerAuth:
             return Rejection(503, (_JSON, retry), b'{"error":"temporarily_unavailable"}')
         if not self._scopes <= self._granted(found.scopes):
             return self._insufficient(frozenset())
-        return Principal(self._principal(found), found.scopes, found.claims)
+        return Principal(self._principal(found), found.scopes, found.claims, found.expires_at)
 
     def metadata(self, scope: Mapping[str, Any]) -> HttpAnswer | None:
         if scope["type"] != "http" or scope["path"] != self._metadata_path:

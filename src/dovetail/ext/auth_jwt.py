@@ -49,19 +49,24 @@ class JwtVerifier:
             self._fixed = msgspec.convert(jwks, KeySet)
         else:
             self._remote = RemoteKeys(issuer, jwks, fetch=fetch)
-        self._remembered: dict[str, tuple[list[Key], AccessToken]] = {}
+        self._remembered: dict[str, tuple[str | None, list[Key], AccessToken]] = {}
 
     async def verify(self, token: str) -> AccessToken:
-        kid, algorithm = self._read_header(token)
-        keys = self._fixed.find(kid) if self._fixed is not None else await self._remote.find(kid)
         known = self._remembered.get(token)
-        if known is not None and known[0] == keys:  # the issuer has not taken the key back
-            return known[1]
+        if known is not None:
+            kid, keys, found = known
+            if await self._keys(kid) == keys:  # the issuer has not taken the key back
+                return found
+        kid, algorithm = self._read_header(token)
+        keys = await self._keys(kid)
         found = _token(self._claims(token, keys, algorithm))
         if len(self._remembered) >= MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[token] = keys, found
+        self._remembered[token] = kid, keys, found
         return found
+
+    async def _keys(self, kid: str | None) -> list[Key]:
+        return self._fixed.find(kid) if self._fixed is not None else await self._remote.find(kid)
 
     def _read_header(self, token: str) -> tuple[str | None, str]:
         try:

@@ -11,7 +11,7 @@ from dovetail.core.peer import Notification, Peer, Request
 from dovetail.errors import INVALID_PARAMS
 from dovetail.runtime.connection import Connection, Judge, Tap
 from dovetail.runtime.limits import Limits
-from dovetail.runtime.link import Handler, Home, Link
+from dovetail.runtime.link import Link
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
 from dovetail.server.codecs import codecs
@@ -41,12 +41,9 @@ from dovetail.server.strings import StringCodec
 from dovetail.server.tools import Tool
 from dovetail.spec import types
 from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
-from dovetail.spec.revisions import MODERN, Revision
+from dovetail.spec.revisions import Revision
 
 if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts faster
-    from dovetail.backplane.base import Backplane
-    from dovetail.backplane.calls import Calls
-    from dovetail.backplane.keys import KeyRing
     from dovetail.server.custom import CustomMethod, CustomNotification
     from dovetail.server.middleware import Middleware
     from dovetail.server.mount import Mount
@@ -54,7 +51,6 @@ if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts f
     from dovetail.server.request_state import Seal
     from dovetail.server.tasks.service import TaskService
     from dovetail.server.tasks.store import TaskStore
-    from dovetail.spec.headers import Mirror
     from dovetail.transport.http.app import HttpApp
     from dovetail.transport.http.options import HttpOptions
 
@@ -566,34 +562,12 @@ class Server:
 
     def asgi(self, **options: "Unpack[HttpOptions]") -> "HttpApp":
         """An ASGI application: Streamable HTTP and WebSocket, mountable anywhere."""
+        from dovetail.server.hosting import Hosting
         from dovetail.transport.http.app import HttpApp
 
         if options.get("auth") is None:
             check_unguarded(self.tools.values())
-        return HttpApp(self, **options)
-
-    def serve_on(self, home: Home) -> None:
-        """A loop serves from now on, even while no client has a session."""
-        self._changes.homes.add(home)
-        self._dispatch.rebuild()
-
-    def leave(self, home: Home) -> None:
-        self._changes.homes.discard(home)
-
-    def end_streams(self) -> None:
-        """Answer every ``subscriptions/listen``: there will be no more news (digest 8.9)."""
-        for session in self.sessions:
-            session.end_streams()
-
-    @property
-    def modern_methods(self) -> dict[str, Handler]:
-        """The handlers of 2026-07-28: always this very table, whatever it holds."""
-        return self._dispatch.tables.setdefault(MODERN, {})
-
-    @property
-    def mirrored(self) -> "dict[str, tuple[Mirror, ...]]":
-        """Arguments that travel as headers, by tool; always this very table."""
-        return self._dispatch.mirrored
+        return HttpApp(Hosting(self, self._changes, self._dispatch), **options)
 
     def run(self, *, tap: Tap | None = None) -> None:
         """Serve stdin and stdout until the client is gone."""
@@ -605,21 +579,6 @@ class Server:
         """Seal with these, unless the author has named others."""
         self._state_keys = self._state_keys or keys
         self.__dict__.pop("seal", None)
-
-    def share(self, backplane: "Backplane", keys: "KeyRing") -> "Calls":
-        """Serve as one of several nodes from now on; the conversations with the others."""
-        from dovetail.server.nodes import Nodes
-
-        self.nodes = Nodes(self, backplane, keys)
-        self._changes.tell = self.nodes.tell
-        return self.nodes.calls
-
-    async def unshare(self) -> None:
-        """Serve alone again, if at all."""
-        nodes, self.nodes = self.nodes, None
-        self._changes.tell = None
-        if nodes is not None:
-            await nodes.close()
 
     async def close_stores(self) -> None:
         """The process ends: nobody will serve from them again."""

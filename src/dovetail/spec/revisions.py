@@ -31,6 +31,7 @@ class Revision(Struct, frozen=True, eq=False):
 
     id: str
     letter: str  # column of the generated tables, as in the digest
+    http: bool = True  # the first revision had a transport of its own, which we leave out
     modern: bool = False  # every request carries its own envelope (digest 8.2)
     batches: bool = False  # arrays of messages must be received (digest X11)
     structured_output: bool = True
@@ -58,7 +59,7 @@ class Revision(Struct, frozen=True, eq=False):
         return f"<Revision {self.id}>"
 
 
-A = Revision("2024-11-05", "A", structured_output=False, progress_message=False)
+A = Revision("2024-11-05", "A", http=False, structured_output=False, progress_message=False)
 B = Revision("2025-03-26", "B", batches=True, structured_output=False)
 C = Revision("2025-06-18", "C")
 D = Revision("2025-11-25", "D", tasks=True, polling=True, null_error_id=False)

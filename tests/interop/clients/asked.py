@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import mcp_types as types
 from mcp import MCPError
@@ -42,6 +42,7 @@ class Witness:
         self._times: Counter[str] = Counter()
         self.heard: list[dict[str, Any]] = []
         self.modern = False
+        self.listening = asyncio.Event()  # the stream that was opened last is acknowledged
 
     def hear(self, kind: str, **what: Any) -> None:
         self.heard.append({"kind": kind, **what})
@@ -93,6 +94,8 @@ class Witness:
             self.hear("exception", text=str(message))
         elif isinstance(message, types.ElicitCompleteNotification):
             self.hear("complete", id=message.params.elicitation_id)
+        elif isinstance(message, types.SubscriptionsAcknowledgedNotification):
+            self.listening.set()
         elif self.modern:
             pass  # changes come by the stream
         elif isinstance(message, types.ToolListChangedNotification):
@@ -141,8 +144,10 @@ class Tasks(ClientExtension):
         """Follow the task to its end; listen to it meanwhile."""
         session = ctx.session
         watch = {"notifications": {"taskIds": [claimed.task_id]}}
+        self.witness.listening.clear()
         watching = asyncio.create_task(ask(session, "subscriptions/listen", watch))
         try:
+            await asyncio.wait_for(self.witness.listening.wait(), PATIENCE)
             task = await self._ended(session, claimed.task_id)
             await self.witness.until({"task": self.told})
         finally:
@@ -175,9 +180,18 @@ class Tasks(ClientExtension):
         return answers
 
 
+class AnyRequest(types.Request[dict[str, Any], str]):
+    """A request that the client has no word for."""
+
+
+class TaskRequest(AnyRequest):
+    name_param: ClassVar[str | None] = "taskId"  # what Mcp-Name repeats over HTTP
+
+
 async def ask(session: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """Any request at all, by the method that the session offers for it."""
-    request = types.Request[dict[str, Any], str](method=method, params=params)
+    kind = TaskRequest if method.startswith("tasks/") and "taskId" in params else AnyRequest
+    request = kind(method=method, params=params)
     answer: dict[str, Any] = await session.send_request(request, ANYTHING)
     return answer
 

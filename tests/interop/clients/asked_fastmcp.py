@@ -49,13 +49,19 @@ class Handlers:
         return (await self._witness.roots(ctx)).roots
 
 
-async def main(task: dict[str, Any]) -> dict[str, Any]:
+def target(task: dict[str, Any], number: int) -> Any:
+    if "urls" in task:
+        return task["urls"][number]
     command, *arguments = task["command"]
+    return StdioTransport(command, arguments, keep_alive=False)
+
+
+async def main(task: dict[str, Any]) -> dict[str, Any]:
     witness = Witness(task["plan"])
     handlers = Handlers(witness)
     tasks = Tasks(witness)
     able = Client(
-        StdioTransport(command, arguments, keep_alive=False),
+        target(task, 0),
         mode=task["mode"],
         elicitation_handler=handlers.elicit,
         sampling_handler=handlers.sample,
@@ -68,8 +74,8 @@ async def main(task: dict[str, Any]) -> dict[str, Any]:
     async with able as client:
         revision = client.protocol_version
         seen = await FastmcpSteps(client, witness, tasks).run(task["plan"]["steps"])
-    bare_transport = StdioTransport(command, arguments, keep_alive=False)
-    async with Client(bare_transport, mode=task["mode"], log_handler=witness.log) as client:
+    bare_client = Client(target(task, 1), mode=task["mode"], log_handler=witness.log)
+    async with bare_client as client:
         bare = await FastmcpSteps(client, witness, tasks).run(task["plan"]["bare"])
     return {"revision": revision, "steps": seen, "bare": bare}
 

@@ -26,13 +26,18 @@ class McpSteps(Steps):
         return [tool.name for tool in (await self.client.list_tools()).tools]
 
 
-async def main(task: dict[str, Any]) -> dict[str, Any]:
+def target(task: dict[str, Any], number: int) -> Any:
+    if "urls" in task:
+        return task["urls"][number]
     command, *arguments = task["command"]
-    server = StdioServerParameters(command=command, args=arguments)
+    return StdioServerParameters(command=command, args=arguments)
+
+
+async def main(task: dict[str, Any]) -> dict[str, Any]:
     witness = Witness(task["plan"])
     tasks = Tasks(witness)
     able = Client(
-        server,
+        target(task, 0),
         mode=task["mode"],
         elicitation_callback=witness.elicit,
         sampling_callback=witness.sample,
@@ -45,7 +50,8 @@ async def main(task: dict[str, Any]) -> dict[str, Any]:
     async with able as client:
         revision = client.protocol_version
         seen = await McpSteps(client, witness, tasks).run(task["plan"]["steps"])
-    async with Client(server, mode=task["mode"], logging_callback=witness.log) as client:
+    bare_client = Client(target(task, 1), mode=task["mode"], logging_callback=witness.log)
+    async with bare_client as client:
         bare = await McpSteps(client, witness, tasks).run(task["plan"]["bare"])
     return {"revision": revision, "steps": seen, "bare": bare}
 

@@ -17,6 +17,7 @@ async function version1() {
   const root = "@modelcontextprotocol/sdk/dist/esm";
   const { Client } = await load(`${root}/client/index.js`);
   const { StdioClientTransport } = await load(`${root}/client/stdio.js`);
+  const { StreamableHTTPClientTransport } = await load(`${root}/client/streamableHttp.js`);
   const { InMemoryTaskStore } = await load(`${root}/experimental/tasks/stores/in-memory.js`);
   const types = await load(`${root}/types.js`);
   const schemas = {
@@ -32,19 +33,20 @@ async function version1() {
   return {
     Client,
     StdioClientTransport,
+    StreamableHTTPClientTransport,
     // The server may ask questions as tasks of this client.
     options: { taskStore: new InMemoryTaskStore() },
     capabilities: { tasks: { list: {}, cancel: {}, requests: { elicitation: { create: {} } } } },
     onRequest: (client, method, answer) => client.setRequestHandler(schemas[method], answer),
     onNotification: (client, method, hear) => client.setNotificationHandler(schemas[method], hear),
     call: (client, params, options) => client.callTool(params, undefined, options),
-    revision: (client, transport) => transport.revision,
+    revision: (client, transport) => transport.protocolVersion,
   };
 }
 
 async function version2() {
   const root = "@modelcontextprotocol/client/dist";
-  const { Client } = await load(`${root}/index.mjs`);
+  const { Client, StreamableHTTPClientTransport } = await load(`${root}/index.mjs`);
   const { StdioClientTransport } = await load(`${root}/stdio.mjs`);
   const { z } = await load("zod/index.js");
   const anything = z.looseObject({});
@@ -52,6 +54,7 @@ async function version2() {
   return {
     Client,
     StdioClientTransport,
+    StreamableHTTPClientTransport,
     anything,
     options: { versionNegotiation: { mode } },
     capabilities: mode === "legacy" ? {} : { extensions: { [TASKS]: {} } },
@@ -317,10 +320,16 @@ async function outcome(ask) {
   }
 }
 
-async function visit(steps, able) {
+function open(number) {
+  if (task.urls) return new kit.StreamableHTTPClientTransport(new URL(task.urls[number]));
   const [command, ...args] = task.command;
   const transport = new kit.StdioClientTransport({ command, args });
-  transport.setProtocolVersion = (version) => (transport.revision = version);
+  transport.setProtocolVersion = (version) => (transport.protocolVersion = version);
+  return transport;
+}
+
+async function visit(steps, able) {
+  const transport = open(able ? 0 : 1);
   const capabilities = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {} };
   if (!modern) capabilities.roots.listChanged = true;
   Object.assign(capabilities, kit.capabilities);
@@ -333,6 +342,8 @@ async function visit(steps, able) {
   await client.connect(transport);
   const seen = await walk.run(steps);
   const revision = kit.revision(client, transport);
+  client.onerror = undefined; // over HTTP it reports the end of its own stream as an error
+  await transport.terminateSession?.();
   await client.close();
   return { revision, seen };
 }

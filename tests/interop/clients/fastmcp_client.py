@@ -62,10 +62,15 @@ async def visit(client: Client, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def main(task: dict[str, Any]) -> None:
+def target(task: dict[str, Any]) -> Any:
+    if "url" in task:
+        return task["url"]
     command, *arguments = task["command"]
-    transport = StdioTransport(command, arguments, keep_alive=False)
-    async with Client(transport, mode=task["mode"]) as client:
+    return StdioTransport(command, arguments, keep_alive=False)
+
+
+async def main(task: dict[str, Any]) -> None:
+    async with Client(target(task), mode=task["mode"]) as client:
         seen = await visit(client, task["plan"])
     print(json.dumps(seen))
 

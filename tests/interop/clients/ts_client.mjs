@@ -1,9 +1,11 @@
-// What the TypeScript clients see: node ts_client.mjs '{"sdk": "v1", "mode": …, "command": …}'
+// What the TypeScript clients see: node ts_client.mjs '{"sdk": "v1", "mode": …, "command" or "url": …}'
 const load = (path) => import(new URL(`../../../.peers/node/node_modules/${path}`, import.meta.url));
 
+const v1 = "@modelcontextprotocol/sdk/dist/esm/client";
+const v2 = "@modelcontextprotocol/client/dist";
 const sdks = {
-  v1: ["@modelcontextprotocol/sdk/dist/esm/client/index.js", "@modelcontextprotocol/sdk/dist/esm/client/stdio.js"],
-  v2: ["@modelcontextprotocol/client/dist/index.mjs", "@modelcontextprotocol/client/dist/stdio.mjs"],
+  v1: { client: `${v1}/index.js`, stdio: `${v1}/stdio.js`, http: `${v1}/streamableHttp.js` },
+  v2: { client: `${v2}/index.mjs`, stdio: `${v2}/stdio.mjs`, http: `${v2}/index.mjs` },
 };
 
 async function outcome(ask) {
@@ -22,7 +24,7 @@ async function each(items, ask) {
 
 async function visit(client, transport, plan) {
   return {
-    revision: client.getNegotiatedProtocolVersion?.() ?? transport.revision,
+    revision: client.getNegotiatedProtocolVersion?.() ?? transport.protocolVersion,
     server: client.getServerVersion(),
     instructions: client.getInstructions(),
     capabilities: client.getServerCapabilities(),
@@ -40,17 +42,28 @@ async function visit(client, transport, plan) {
 }
 
 const task = JSON.parse(process.argv[2]);
-const [index, stdio] = sdks[task.sdk];
-const { Client } = await load(index);
-const { StdioClientTransport } = await load(stdio);
+const sdk = sdks[task.sdk];
+const { Client } = await load(sdk.client);
 
-const [command, ...args] = task.command;
-const transport = new StdioClientTransport({ command, args });
-transport.setProtocolVersion = (version) => (transport.revision = version);
+async function open() {
+  if (task.url) {
+    const { StreamableHTTPClientTransport } = await load(sdk.http);
+    return new StreamableHTTPClientTransport(new URL(task.url));
+  }
+  const { StdioClientTransport } = await load(sdk.stdio);
+  const [command, ...args] = task.command;
+  const transport = new StdioClientTransport({ command, args });
+  transport.setProtocolVersion = (version) => (transport.protocolVersion = version);
+  return transport;
+}
+
+const transport = await open();
 const options = task.mode ? { versionNegotiation: { mode: task.mode } } : {};
 const client = new Client({ name: "ts-client", version: "1.0.0" }, options);
 client.onerror = (error) => console.error("client error:", error.message);
 await client.connect(transport);
 const seen = await visit(client, transport, task.plan);
+client.onerror = undefined; // over HTTP it reports the end of its own stream as an error
+await transport.terminateSession?.();
 await client.close();
 console.log(JSON.stringify(seen));

@@ -86,7 +86,7 @@ class Elsewhere:
                 outcome = error.code, str(error.data)
             for key, text in refused.items():
                 await job.refuse(key, text)
-        await conversation.send(_encode(outcome))
+        await conversation.send(_encode(outcome), last=True)
 
     async def wait(self, record: TaskRecord, link: Link, asked: set[str], seconds: float) -> None:
         """Until there are news of a task; if it has questions, ask them here (digest 7.3)."""

@@ -224,7 +224,10 @@ class TaskService:
         if job is not None:
             who.add(job.principal)
         for principal in who:
-            record = await self._guarded(self._store.get(task_id, principal))
+            try:
+                record = await self._store.get(task_id, principal)
+            except StoreError:
+                return  # it will be heard of again after the gap
             if record is not None:
                 self._show(record)
                 if job is not None and record.is_terminal:

@@ -6,7 +6,7 @@ the event loop of that request. Given a lifespan it starts and ends with that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, Unpack
 
@@ -25,12 +25,14 @@ from dovetail.spec.revisions import MODERN, Revision
 from dovetail.transport.guard import Guard
 from dovetail.transport.http.auth import Principal, Rejection
 from dovetail.transport.http.body import REFUSALS, Gone, Refused, read_body
+from dovetail.transport.http.cors import allowing, is_preflight, preflight
 from dovetail.transport.http.events import EventStream
 from dovetail.transport.http.guard import Gate
 from dovetail.transport.http.legacy import Legacy
 from dovetail.transport.http.limits import HttpLimits
 from dovetail.transport.http.modern import Exchange
 from dovetail.transport.http.nodes import HttpNodes
+from dovetail.transport.http.observe import CALLED, AccessLog, Metrics, Observer, observed
 from dovetail.transport.http.options import HttpOptions, Options
 from dovetail.transport.http.replies import (
     Pairs,
@@ -48,6 +50,7 @@ __all__ = ["Host", "HttpApp"]
 log = logging.getLogger("dovetail")
 
 _TICK_SECONDS = 1.0
+_MAX_NOTES = 10_000  # clients without a session that middleware remembers; some 200 bytes each
 
 
 class Host(Protocol):
@@ -68,7 +71,8 @@ class Host(Protocol):
     def serve_on(self, home: Home) -> None: ...
     def leave(self, home: Home) -> None: ...
     def end_streams(self) -> None: ...
-    def use_keys(self, keys: Sequence[bytes]) -> None: ...
+    def knows(self, method: str) -> bool: ...
+    def use_keys(self, ring: KeyRing) -> None: ...
     def share(self, backplane: Backplane, keys: KeyRing) -> Calls: ...
     async def unshare(self) -> None: ...
 
@@ -89,29 +93,29 @@ class HttpApp:
         self.backplane: Backplane = options.backplane or MemoryBackplane()
         self.keys = options.keys or KeyRing()
         if options.keys is not None:
-            host.use_keys(options.keys.keys)
+            host.use_keys(options.keys)
         self.stateless = options.stateless
         self.answers = options.answers
         self.tap = options.tap
-        self.extra: Pairs = ()
         self.streams: set[EventStream] = set()
         self.sockets: set[Connection] = set()
+        self._notes: dict[Any, dict[Any, Any]] = {}
         self.active = 0
         self.draining = False
         self._path = options.path
         guard = options.guard or Guard.of("127.0.0.1", options.hosts, options.origins)
         self._gate = Gate(guard)
+        self._metrics = Metrics() if options.metrics else None
+        log_access: list[Observer] = [AccessLog()] if options.access_log else []
+        self._observers = (*log_access, *([] if self._metrics is None else [self._metrics]))
         self._auth = options.auth
         self._legacy = Legacy(self)
         self._started = False
         self._starting: asyncio.Lock | None = None
         self._good_accepts: set[bytes] = set()
-        handshake = [revision for revision in host.revisions if not revision.modern]
-        self.has_sessions = bool(handshake)
+        self.with_sessions = [r for r in host.revisions if r.http and not r.modern]
         # Without a version header a request is taken for 2025-03-26 (digest S61).
-        self.oldest = next(
-            (r for r in handshake if r.batches), handshake[0] if handshake else MODERN
-        )
+        self.oldest = self.with_sessions[0] if self.with_sessions else MODERN
 
     # -- the application -------------------------------------------------------------------
 
@@ -122,11 +126,10 @@ class HttpApp:
             return
         if not self._started or self.loop.is_closed():
             await self._start()
-        if kind == "http":
-            try:
-                await self._http(scope, receive, send)
-            except REFUSALS as error:
-                await self._refuse(error, send)
+        if self._observers and CALLED not in scope:
+            await observed(self._observers, self, scope, receive, send)
+        elif kind == "http":
+            await self._http(scope, receive, send)
         elif kind == "websocket":
             await serve_websocket(self, scope, receive, send)
 
@@ -144,21 +147,33 @@ class HttpApp:
         return self.unavailable(Unavailable(str(error), retry))
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pairs = scope["headers"]
-        headers: dict[bytes, bytes] = dict(pairs)
-        if len(headers) != len(pairs):
-            headers = one_of_each(pairs)
-        if scope["path"] != self._path and self._is_elsewhere(scope):
-            raise Refused(self._elsewhere(scope))
-        refusal = self._gate.check(headers)
-        if refusal is not None:
-            raise Refused(refusal)
-        principal = None if self._auth is None else await self._authenticated(scope)
+        try:
+            pairs = scope["headers"]
+            headers: dict[bytes, bytes] = dict(pairs)
+            if len(headers) != len(pairs):
+                headers = one_of_each(pairs)
+            if scope["path"] != self._path and self._is_elsewhere(scope):
+                raise Refused(self._elsewhere(scope))
+            refusal = self._gate.check(headers)
+            if refusal is not None:
+                raise Refused(refusal)
+            if b"origin" in headers:
+                send = allowing(headers[b"origin"], send)
+            if scope["method"] == "POST":
+                principal = None if self._auth is None else await self._authenticated(scope)
+                await self._post(scope, headers, receive, send, principal)
+            else:
+                await self._other(scope, headers, receive, send)
+        except REFUSALS as error:
+            await self._refuse(error, send)
+
+    async def _other(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """What is no POST."""
         method = scope["method"]
-        if method == "POST":
-            await self._post(headers, receive, send, principal)
-            return
-        if not self.has_sessions or _names_modern(headers):
+        if is_preflight(method, headers):
+            raise Refused(preflight(headers))
+        principal = None if self._auth is None else await self._authenticated(scope)
+        if not self.with_sessions or _names_modern(headers):
             raise Refused(self.not_allowed())
         if self.nodes is None or not await self.nodes.routed(
             method, headers, b"", receive, send, principal
@@ -178,7 +193,7 @@ class HttpApp:
         try:
             if method == "POST":
                 found = self._intake.post(headers, body)
-                await self._posted(found, headers, receive, send, principal)
+                await self._posted({}, found, headers, receive, send, principal)
             else:
                 await self._verb(method, headers, receive, send, principal)
         except REFUSALS as error:
@@ -201,7 +216,12 @@ class HttpApp:
             raise Refused(self.not_allowed())
 
     async def _post(
-        self, headers: Headers, receive: Receive, send: Send, principal: Principal | None
+        self,
+        scope: Scope,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
     ) -> None:
         if headers.get(b"accept") not in self._good_accepts:
             self._check_accept(headers.get(b"accept"))
@@ -212,15 +232,18 @@ class HttpApp:
         if self.tap is not None:
             self.tap("in", body)
         found = self._intake.post(headers, body)
+        if self._observers:
+            scope[CALLED] = self._called(found)
         if (
             self.nodes is None
             or type(found) is not Handshake
             or not await self.nodes.routed("POST", headers, body, receive, send, principal)
         ):
-            await self._posted(found, headers, receive, send, principal)
+            await self._posted(scope, found, headers, receive, send, principal)
 
     async def _posted(
         self,
+        scope: Scope,
         found: Request | Notification | Handshake | None,
         headers: Headers,
         receive: Receive,
@@ -228,22 +251,31 @@ class HttpApp:
         principal: Principal | None,
     ) -> None:
         if self.active >= self.http.max_in_flight:
-            raise Refused(self.busy(f"{self.active} requests are running"))
+            id = found.id if isinstance(found, Request | Handshake) else None
+            raise Refused(self.busy(f"{self.active} requests are running", id))
         self.active += 1
         try:
             if type(found) is Request:
                 if principal is not None:
                     self.check_allowed(principal, found.method, found.params)
-                await Exchange(self, found, receive, send, principal).serve()
+                await Exchange(self, found, receive, send, principal, scope).serve()
             elif type(found) is Handshake:
                 await self._legacy.post(found, headers, send, principal)
             else:
                 if isinstance(found, Notification):
-                    link: Any = Exchange(self, None, receive, send, principal)  # type: ignore[arg-type]
-                    self.host.notified(found, link)
-                await send_reply(send, Reply(202, headers=self.extra))
+                    with Exchange(self, None, receive, send, principal, scope) as link:
+                        self.host.notified(found, link)
+                await send_reply(send, Reply(202))
         finally:
             self.active -= 1
+
+    def _called(self, found: Any) -> str:
+        """The method of a request, if it is one that exists: names are the client's to choose."""
+        if isinstance(found, Request):
+            return found.method
+        envelope = found.envelope if isinstance(found, Handshake) else None
+        method = "" if envelope is None else envelope.method
+        return str(method) if self.host.knows(str(method)) else ""
 
     def _check_accept(self, accept: bytes | None) -> None:
         """Both forms of an answer must be welcome (digest 10.3, 10.4)."""
@@ -310,6 +342,8 @@ class HttpApp:
             return Reply.text(200, "ok")
         if path == "/ready":
             return Reply.text(200, "ready") if self.ready else Reply.text(503, "not ready")
+        if path == "/metrics" and self._metrics is not None:
+            return Reply(200, self._metrics.page(self), ((b"content-type", b"text/plain"),))
         return Reply.text(404, "There is nothing here")
 
     @property
@@ -317,21 +351,33 @@ class HttpApp:
         """Whether new work is welcome: load balancers ask this."""
         return self._started and not self.draining and self.backplane.ready
 
+    def notes_of(self, principal: Principal | None, scope: Scope) -> dict[Any, Any]:
+        """What middleware keeps about a client of 2026-07-28, which has no session: by its
+        principal, or by its address. Of those that came last."""
+        who = (scope.get("client") or ("",))[0] if principal is None else (principal.id,)
+        notes = self._notes.pop(who, None)
+        if notes is None:
+            notes = {}
+            if len(self._notes) >= _MAX_NOTES:
+                del self._notes[next(iter(self._notes))]
+        self._notes[who] = notes
+        return notes
+
     # -- answers ----------------------------------------------------------------------------
 
     def refusal(self, code: int, error: McpError, id: Any = None) -> Reply:
-        return Reply.json(code, self.peer.error(id, error), self.extra)
+        return Reply.json(code, self.peer.error(id, error))
 
-    def busy(self, why: str) -> Reply:
-        return self.unavailable(Unavailable(f"Too many: {why}. Try again later."))
+    def busy(self, why: str, id: Any = None) -> Reply:
+        return self.unavailable(Unavailable(f"Too many: {why}. Try again later."), id)
 
     def unavailable(self, error: Unavailable, id: Any = None) -> Reply:
         later = (b"retry-after", b"%d" % error.retry_after)
-        return Reply.json(503, self.peer.error(id, error), (later, *self.extra))
+        return Reply.json(503, self.peer.error(id, error), (later,))
 
     def not_allowed(self) -> Reply:
-        verbs = b"POST" if self.stateless or not self.has_sessions else b"POST, GET, DELETE"
-        return Reply.text(405, "Not here", ((b"allow", verbs), *self.extra))
+        verbs = b"POST" if self.stateless or not self.with_sessions else b"POST, GET, DELETE"
+        return Reply.text(405, "Not here", ((b"allow", verbs),))
 
     async def opened(self, session: HttpSession) -> Pairs:
         """``initialize`` was answered: if it was agreed to, there is a session now."""
@@ -441,6 +487,8 @@ class HttpApp:
             return
         self._started = False
         self._ticker.cancel()
+        if self.nodes is not None:
+            self.nodes.closing = True
         for session in self.sessions:
             self.sessions.lose(session)  # another node may go on with it
         for stream in list(self.streams):

@@ -22,6 +22,7 @@ class Principal(Struct, frozen=True):
     id: str
     scopes: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = {}
+    expires_at: float | None = None  # seconds since 1970; a WebSocket lives no longer
 
 
 class HttpAnswer(Struct, frozen=True):

@@ -32,10 +32,10 @@ class EventStream:
     __slots__ = (
         "_app",
         "_began",
-        "_extra",
         "_pending",
         "_send",
         "_size",
+        "_soon",
         "_stalled",
         "_started",
         "_writer",
@@ -48,18 +48,17 @@ class EventStream:
         self,
         app: "HttpApp",
         send: Send,
-        extra: Pairs = (),
         lost: Callable[[], None] | None = None,
     ) -> None:
         """``lost`` is called once, when the stream is cut off or told to finish."""
         self.lost = lost
         self._app = app
         self._send = send
-        self._extra = extra
         self._pending: list[bytes] = []
         self._size = 0
         self._started = False
         self._stalled = False
+        self._soon: asyncio.Handle | None = None  # starts the writer in the next turn
         self._writer: asyncio.Task[None] | None = None
         self._began = 0.0  # when the write that is under way began
         self.said = app.loop.time()
@@ -76,20 +75,27 @@ class EventStream:
             return False
         self._pending.append(chunk)
         self._size += len(chunk)
-        if self._writer is None:
-            self._writer = self._app.loop.create_task(self._write())
+        if self._writer is None and self._soon is None:
+            self._soon = self._app.loop.call_soon(self._start)
         return True
+
+    def _start(self) -> None:
+        self._soon = None
+        self._writer = self._app.loop.create_task(self._write())
 
     async def drained(self) -> None:
         """Wait until the client has taken what was put."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._start()
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
-    async def open(self) -> None:
+    async def open(self, extra: Pairs = ()) -> None:
         """Send the head now, so that the client knows that it is heard."""
         if not self._started:
             self._started = True
-            headers = [*_HEADERS, *self._extra]
+            headers = [*_HEADERS, *extra]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _write(self) -> None:
@@ -130,11 +136,17 @@ class EventStream:
         self.closed = True
         self._pending.clear()
         self._app.streams.discard(self)
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if self._stalled and self._writer is not None:
             self._writer.cancel()
 
     async def end(self) -> None:
         """Send what is left, and the end of the response."""
+        if self._soon is not None and not self._started:
+            await self._send_at_once()  # all of it was said in this turn
+            return
         await self.drained()
         if self._stalled:
             return  # it takes not even the end
@@ -142,6 +154,13 @@ class EventStream:
         with suppress(OSError):
             await self.open()
             await self._send({"type": "http.response.body", "body": b""})
+
+    async def _send_at_once(self) -> None:
+        data = b"".join(self._pending)
+        self._close()
+        with suppress(OSError):
+            await self.open(((b"content-length", b"%d" % len(data)),))
+            await self._send({"type": "http.response.body", "body": data})
 
 
 async def until_hung_up(receive: Receive, then: Callable[[], None]) -> None:

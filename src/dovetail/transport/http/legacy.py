@@ -9,17 +9,18 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dovetail.core.exchange import Handshake, Headers, known_version
+from dovetail.core.exchange import VERSION, Handshake, Headers
 from dovetail.core.peer import Batch, Request
 from dovetail.core.peer import Reply as Refusal
 from dovetail.errors import INVALID_REQUEST, PARSE_ERROR, McpError
-from dovetail.spec.revisions import BY_ID
+from dovetail.spec.revisions import BY_ID, Revision
 from dovetail.transport.http.auth import Principal
 from dovetail.transport.http.body import Refused
 from dovetail.transport.http.events import EventStream, until_hung_up
 from dovetail.transport.http.post import Post
 from dovetail.transport.http.replies import Receive, Reply, Send, send_json, send_reply
 from dovetail.transport.http.sessions import HttpSession, LoggedStream, event_place
+from dovetail.wire.jsonrpc import Id
 
 if TYPE_CHECKING:
     from dovetail.transport.http.app import HttpApp
@@ -48,10 +49,11 @@ class Legacy:
         session = self._session(message, headers, None if principal is None else principal.id)
         try:
             if len(session.peer.in_flight) >= app.limits.max_in_flight:
-                raise Refused(app.busy(f"{app.limits.max_in_flight} requests are running"))
+                text = f"{app.limits.max_in_flight} requests are running"
+                raise Refused(app.busy(text, message.id))
             await self._receive(session, message, send, principal)
         finally:
-            if app.stateless:
+            if session.id not in app.sessions:  # stateless, or not agreed to
                 session.end()
 
     async def _receive(
@@ -69,11 +71,11 @@ class Legacy:
             await Post(app, session, send).serve_batch(event)
         elif isinstance(event, Refusal):
             malformed = event.code in (PARSE_ERROR, INVALID_REQUEST)
-            await send_json(send, 400 if malformed else 200, event.frame, app.extra)
+            await send_json(send, 400 if malformed else 200, event.frame)
         else:
             if event is not None:
                 session.take(event)
-            await send_reply(send, Reply(202, headers=app.extra))
+            await send_reply(send, Reply(202))
 
     def _check_batch(self, batch: Batch, session: HttpSession, principal: Principal | None) -> None:
         """All of it may be done, or nothing of it is."""
@@ -90,36 +92,45 @@ class Legacy:
         app = self._app
         id = headers.get(SESSION)
         if id is not None and not app.stateless:
-            return self._known(id, headers, principal)
+            return self._known(id, headers, principal, message.id)
         if message.opens:
+            message.without_oldest()
             if app.sessions.full:
-                raise Refused(app.busy(f"{len(app.sessions)} sessions are open"))
+                raise Refused(app.busy(f"{len(app.sessions)} sessions are open", message.id))
             return app.sessions.open(principal)
         if not app.stateless:
             text = "The header Mcp-Session-Id is missing: a session starts with 'initialize'"
-            raise Refused(app.refusal(400, McpError(INVALID_REQUEST, data=text)))
-        return self._without_session(headers, principal)
-
-    def _without_session(self, headers: Headers, principal: str | None) -> HttpSession:
-        """Stateless: every request stands alone, of a client that can do nothing special."""
-        self._check_version(headers)
-        named = headers.get(b"mcp-protocol-version", b"").strip().decode("latin-1")
-        session = self._app.sessions.open(principal)
-        session.peer.resume(BY_ID.get(named) or self._app.oldest)
+            raise self._refused(400, text, message.id)
+        # Every request stands alone, of a client that can do nothing special.
+        revision = self._revision(headers, message.id) or app.oldest
+        session = app.sessions.open(principal)
+        session.peer.resume(revision)
         return session
 
-    def _known(self, id: bytes, headers: Headers, principal: str | None) -> HttpSession:
+    def _known(
+        self, id: bytes, headers: Headers, principal: str | None, request: Id | None = None
+    ) -> HttpSession:
         session = self._app.sessions.get(id.strip().decode("latin-1"), principal)
         if session is None:
             text = "There is no such session: it has ended, or never was. Initialize a new one."
-            raise Refused(self._app.refusal(404, McpError(INVALID_REQUEST, data=text)))
-        self._check_version(headers)
+            raise self._refused(404, text, request)
+        self._revision(headers, request)
         return session
 
-    def _check_version(self, headers: Headers) -> None:
-        if not known_version(headers):
-            text = "MCP-Protocol-Version names no revision that sessions have"
-            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+    def _revision(self, headers: Headers, request: Id | None) -> Revision | None:
+        """That of the version header, if there is one (digest S58)."""
+        named = headers.get(VERSION)
+        if named is None:
+            return None
+        revision = BY_ID.get(named.strip(b" \t").decode("latin-1"))
+        if revision not in self._app.with_sessions:
+            text = "MCP-Protocol-Version names no revision that sessions have here"
+            raise self._refused(400, text, request)
+        return revision
+
+    def _refused(self, status: int, text: str, request: Id | None = None) -> Refused:
+        error = McpError(INVALID_REQUEST, data=text)
+        return Refused(self._app.refusal(status, error, request))
 
     # -- GET -------------------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ class Legacy:
             raise Refused(app.busy(f"{len(session.live)} streams of the session are open"))
         last = headers.get(LAST_EVENT)
         if last is None:
-            await self._show(session, session.new_stream("g"), 0, receive, send)
+            await self._show(session, session.new_stream("g"), None, receive, send)
         else:
             await self._resume(session, last.strip().decode("latin-1"), receive, send)
 
@@ -144,8 +155,7 @@ class Legacy:
         if id is None or self._app.stateless:
             if self._app.stateless:
                 raise Refused(self._app.not_allowed())
-            text = "The header Mcp-Session-Id is missing"
-            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+            raise self._refused(400, "The header Mcp-Session-Id is missing")
         return id
 
     async def _resume(
@@ -155,7 +165,7 @@ class Legacy:
         place = event_place(event_id)
         if place is None or not session.issued(place[0]):
             text = f"Last-Event-ID {event_id!r} is none of this session"
-            raise Refused(self._app.refusal(400, McpError(INVALID_REQUEST, data=text)))
+            raise self._refused(400, text)
         name, cursor = place
         stream = session.live.get(name)
         if stream is None:
@@ -164,19 +174,27 @@ class Legacy:
                 await self._app.nodes.settle(stream)
             if name.startswith("g"):
                 session.live[name] = stream
+        await self._app.log.read(stream.key, cursor)  # if it cannot be read, now is the time
         await self._show(session, stream, cursor, receive, send)
 
     async def _show(
-        self, session: HttpSession, stream: LoggedStream, cursor: int, receive: Receive, send: Send
+        self,
+        session: HttpSession,
+        stream: LoggedStream,
+        cursor: int | None,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Until the client goes or the stream ends. The newest response takes a stream over:
         that of an older one is most likely a dead connection."""
         app = self._app
         gone: asyncio.Future[None] = app.loop.create_future()
-        shown = EventStream(app, send, app.extra, partial(_resolve, gone))
+        shown = EventStream(app, send, partial(_resolve, gone))
         await shown.open()
-        await stream.replay(shown, cursor)
-        if session.live.get(stream.name) is stream and not shown.closed:
+        if cursor is not None:
+            await stream.replay(shown, cursor)
+        is_over = session.live.get(stream.name) is not stream or app.draining
+        if not is_over and not shown.closed:
             before, stream.shown = stream.shown, shown
             if before is not None:
                 before.cut()
@@ -213,8 +231,10 @@ class Legacy:
 
     async def delete(self, headers: Headers, send: Send, principal: str | None) -> None:
         session = self._known(self._required(headers), headers, principal)
+        if self._app.nodes is not None:
+            await self._app.nodes.forget(session.id)
         self._app.sessions.drop(session)
-        await send_reply(send, Reply(204, headers=self._app.extra))
+        await send_reply(send, Reply(204))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -22,7 +22,7 @@ from dovetail.runtime.steps import begin, resumed
 from dovetail.transport.http.auth import Principal
 from dovetail.transport.http.body import Refused
 from dovetail.transport.http.events import EventStream, until_hung_up
-from dovetail.transport.http.replies import Receive, Send, send_json
+from dovetail.transport.http.replies import Receive, Scope, Send, send_json
 from dovetail.wire.jsonrpc import ResultFrame, encode
 from dovetail.wire.sse import encode_event
 
@@ -42,6 +42,7 @@ class Exchange:
         "_principal",
         "_receive",
         "_request",
+        "_scope",
         "_send",
         "_session",
         "_stream",
@@ -52,13 +53,16 @@ class Exchange:
     def __init__(
         self,
         app: "HttpApp",
-        request: Request,
+        request: Request | None,
         receive: Receive,
         send: Send,
         principal: Principal | None,
+        scope: Scope,
     ) -> None:
+        """``request`` is None for a notification: a link, but nobody to be told anything."""
         self._app = app
-        self._request = request
+        self._request: Request = request  # type: ignore[assignment]
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._principal = principal
@@ -94,14 +98,22 @@ class Exchange:
         finally:
             self._done = True
             if self._callbacks is not None:
-                self._app.run_callbacks(self._callbacks)
+                self.__exit__()
         if self._app.tap is not None:
             self._app.tap("out", frame)
         if self._stream is None:
-            await send_json(self._send, status, frame, self._app.extra)
+            await send_json(self._send, status, frame)
         else:
             self._stream.put(_event(frame))
             await self._stream.end()
+
+    def __enter__(self) -> "Exchange":
+        self._done = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        self._app.run_callbacks(callbacks or [])
 
     async def _wait(self, handling: Coroutine[Any, Any, Any], waits_for: Any) -> Any:
         """The handler takes its time: see whether the client has as much."""
@@ -160,6 +172,7 @@ class Exchange:
         if self._session is None:
             self._session = self._app.host.new_session(self)
             self._session.principal = None if self._principal is None else self._principal.id
+            self._session.notes = self._app.notes_of(self._principal, self._scope)
         return self._session
 
     def serves(self, request: Request) -> bool:
@@ -175,7 +188,7 @@ class Exchange:
 
     def _open_stream(self) -> EventStream:
         if self._stream is None:
-            self._stream = EventStream(self._app, self._send, self._app.extra, self._hang_up)
+            self._stream = EventStream(self._app, self._send, self._hang_up)
             self._stream.put(b"")
         return self._stream
 

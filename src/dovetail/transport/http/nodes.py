@@ -12,6 +12,7 @@ a gap: the client hears that everything may have changed.
 """
 
 import asyncio
+import hmac
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,14 @@ __all__ = ["HttpNodes"]
 log = logging.getLogger("dovetail")
 
 _KIND = "http"
+_MAC = 32
 # What a session looks at; the rest was for the node that the request came to.
 _NEEDED = frozenset(
     {b"mcp-session-id", b"mcp-protocol-version", b"last-event-id", b"accept", b"content-type"}
 )
-# Numbers of streams that a session starts with on its next node: above all that it had before.
+_MOVED = -1
+# Numbers of streams and of requests that a session starts with on its next node: above all
+# that it had before.
 _NEXT_NODE = 1_000_000
 
 
@@ -54,10 +58,15 @@ class _Forwarded(Struct, array_like=True):
     headers: dict[bytes, bytes]
     body: bytes
     principal: Principal | None
+    id: str
+    moved: bool = False  # it was elsewhere before: nobody sends it on again
 
 
 class _Part(Struct, array_like=True):
-    """A part of the answer on its way back; the first has the status."""
+    """A part of the answer on its way back; the first has the status.
+
+    `_MOVED` instead of a status: the session is on the node that the body names.
+    """
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -90,6 +99,7 @@ class HttpNodes:
         self._calls = calls
         self._backplane = app.backplane
         self._timer = app.loop.call_later(self._renew_seconds, self._renew)
+        self.closing = False  # our sessions are being handed over
         calls.serve(_KIND, self._serve)
         app.backplane.bus.subscribe(lambda data: None, self._gap)
 
@@ -113,32 +123,34 @@ class HttpNodes:
     ) -> bool:
         """Whether another node has served this request; otherwise it is ours to serve."""
         id = headers.get(b"mcp-session-id", b"").strip().decode("latin-1")
-        if not id or id in self._app.sessions:
+        if not id or id in self._app.sessions or self._app.stateless:
             return False
         needed = {name: value for name, value in headers.items() if name in _NEEDED}
-        request = _encode(_Forwarded(method, needed, body, principal))
-        who = None if principal is None else principal.id
-        conversation = await self._at_owner(id, who, request)
+        request = _Forwarded(method, needed, body, principal, id)
+        conversation = await self._at_owner(request)
         if conversation is None:
             return False
-        try:
-            await self._bring_back(conversation, receive, send)
-        finally:
-            await conversation.close()
+        moved_to = await self._brought_back(conversation, receive, send)
+        if moved_to is not None:
+            request.moved = True
+            conversation = await self._calls.open(moved_to, _KIND, _encode(request))
+            await self._brought_back(conversation, receive, send)
         return True
 
-    async def _at_owner(
-        self, id: str, principal: str | None, request: bytes
-    ) -> Conversation | None:
+    async def _at_owner(self, request: _Forwarded) -> Conversation | None:
         """With the node that has the session; None if it is here, or nowhere."""
-        maker = self._app.ids.node(id)
+        maker = self._app.ids.node(request.id)
         if maker is None:
             return None
         if maker != self._backplane.node:
             with suppress(NodeGone):
-                return await self._calls.open(maker, _KIND, request)
-        owner = await self._successor(id, maker, principal)
-        return None if owner is None else await self._calls.open(owner, _KIND, request)
+                return await self._calls.open(maker, _KIND, _encode(request))
+        who = None if request.principal is None else request.principal.id
+        owner = await self._successor(request.id, maker, who)
+        if owner is None:
+            return None
+        request.moved = True
+        return await self._calls.open(owner, _KIND, _encode(request))
 
     async def _successor(self, id: str, maker: str, principal: str | None) -> str | None:
         """Who has the session after the node that made it; None if it is here, or nowhere."""
@@ -152,8 +164,19 @@ class HttpNodes:
             raise NodeGone("The node of this session cannot be reached now")
         return await self._adopt(id, principal)
 
-    async def _bring_back(self, conversation: Conversation, receive: Receive, send: Send) -> None:
-        """The answer, part by part. A client that leaves a stream leaves the session's, too."""
+    async def _brought_back(
+        self, conversation: Conversation, receive: Receive, send: Send
+    ) -> str | None:
+        """Bring the answer back; or the node that has the session now."""
+        try:
+            return await self._bring_back(conversation, receive, send)
+        finally:
+            await conversation.close()
+
+    async def _bring_back(
+        self, conversation: Conversation, receive: Receive, send: Send
+    ) -> str | None:
+        """Part by part. A client that leaves a stream leaves the session's, too."""
         watch: asyncio.Task[None] | None = None
         try:
             while True:
@@ -161,6 +184,8 @@ class HttpNodes:
                 if data is None:
                     raise NodeGone("The other node did not answer")
                 part = _decode_part(data)
+                if part.status == _MOVED:
+                    return part.body.decode()
                 if part.status:
                     head = {"status": part.status, "headers": part.headers}
                     await send({"type": "http.response.start", **head})
@@ -168,7 +193,7 @@ class HttpNodes:
                     {"type": "http.response.body", "body": part.body, "more_body": part.more}
                 )
                 if not part.more:
-                    return
+                    return None
                 if watch is None:
                     watch = self._app.loop.create_task(until_hung_up(receive, conversation.leave))
         except NodeGone:
@@ -176,6 +201,7 @@ class HttpNodes:
                 raise
             # The head is out. A stream that ends early is resumed by its client.
             await send({"type": "http.response.body", "body": b""})
+            return None
         finally:
             if watch is not None:
                 watch.cancel()
@@ -184,6 +210,14 @@ class HttpNodes:
 
     async def _serve(self, conversation: Conversation, data: bytes) -> None:
         request = _decode_request(data)
+        if request.id not in self._app.sessions and not request.moved:
+            owner = await self._backplane.directory.owner(_lease(request.id))
+            if owner not in (None, self._backplane.node):
+                moved = _encode(_Part(_MOVED, [], owner.encode(), False))
+                await conversation.send(moved, last=True)
+                return
+            if self.closing:
+                return  # not here any more, but nobody else has it yet: 503
 
         async def receive() -> dict[str, Any]:
             with suppress(NodeGone):
@@ -192,14 +226,16 @@ class HttpNodes:
             return {"type": "http.disconnect"}
 
         answer = _Answer(conversation)
-        await self._app.brought(
-            request.method, request.headers, request.body, receive, answer.send, request.principal
-        )
+        asked = request.method, request.headers, request.body
+        with suppress(OSError):  # the other node is gone, and with it its client
+            await self._app.brought(*asked, receive, answer.send, request.principal)
 
     # -- sessions that outlive their node ------------------------------------------------------
 
     async def keep(self, session: HttpSession) -> None:
         """Let others find the session when this node is gone."""
+        if session.ended:
+            return  # meanwhile: its record is gone, and must not come back
         peer = session.peer
         record = _Record(
             session.principal,
@@ -209,7 +245,23 @@ class HttpNodes:
             session.session.kept(),
             session.streams,
         )
-        await self._backplane.records.put(session.id, _encode(record), self._record_seconds)
+        data = _encode(record)
+        mac = self._macs(session.id, data)[0]
+        await self._backplane.records.put(session.id, mac + data, self._record_seconds)
+
+    def _macs(self, id: str, data: bytes) -> list[bytes]:
+        """Whoever can write to the engine shall not be able to give a session away."""
+        return self._app.keys.macs(id.encode() + data, b"dovetail session record")
+
+    async def _record(self, id: str) -> _Record | None:
+        data = await self._backplane.records.get(id)
+        if data is None:
+            return None
+        mac, data = data[:_MAC], data[_MAC:]
+        if not any([hmac.compare_digest(mac, ours) for ours in self._macs(id, data)]):
+            log.warning("the record of a session has a wrong MAC: do all nodes share the keys?")
+            return None
+        return _decode_record(data)
 
     @property
     def _record_seconds(self) -> float:
@@ -219,11 +271,12 @@ class HttpNodes:
         """Something in the record is another now. If it cannot be kept, the gap will do it."""
         self._app.home.spawn(self._try(self.keep(session)), "keeping a session")
 
-    def forget(self, session: HttpSession) -> None:
-        """The session has ended, for all nodes."""
-        self._app.home.spawn(self._try(self._forget(session.id)), "forgetting a session")
+    def expired(self, session: HttpSession) -> None:
+        """The session has ended. If the engine is away, its record will expire, too."""
+        self._app.home.spawn(self._try(self.forget(session.id)), "forgetting a session")
 
-    async def _forget(self, id: str) -> None:
+    async def forget(self, id: str) -> None:
+        """Nobody shall find the session again."""
         await self._backplane.records.delete(id)
         await self._backplane.directory.release(_lease(id))
 
@@ -238,12 +291,11 @@ class HttpNodes:
 
     async def _adopt(self, id: str, principal: str | None) -> str | None:
         """Take over a session of a node that is gone; the owner, if somebody was quicker."""
-        data = await self._backplane.records.get(id)
-        if data is None:
+        record = await self._record(id)
+        if record is None or record.principal != principal or record.revision not in BY_ID:
             return None
-        record = _decode_record(data)
-        if record.principal != principal or record.revision not in BY_ID:
-            return None
+        if self._app.sessions.full:
+            raise BackplaneAway(f"Too many: {len(self._app.sessions)} sessions are open")
         owner = await self._backplane.directory.claim(_lease(id))
         if owner != self._backplane.node:
             return owner
@@ -254,8 +306,10 @@ class HttpNodes:
     def _restore(self, id: str, record: _Record) -> None:
         log.info("session of a node that is gone: taken over")
         session = HttpSession(self._app, id, record.principal)
-        session.peer.resume(BY_ID[record.revision], record.client_info, record.capabilities)
-        session.inherit(record.streams + _NEXT_NODE)
+        used = record.streams + _NEXT_NODE
+        revision, client = BY_ID[record.revision], (record.client_info, record.capabilities)
+        session.peer.resume(revision, *client, last_id=used)
+        session.inherit(used)
         session.session.restore(record.kept)
         self._app.sessions.keep(session)
         session.session.all_may_have_changed()
@@ -304,7 +358,7 @@ class _Answer:
         part = _Part(self._status, self._headers, body, more)
         self._status, self._headers = 0, []
         try:
-            await self._conversation.send(_encode(part))
+            await self._conversation.send(_encode(part), last=not more)
         except BackplaneAway as error:
             raise OSError("the other node is gone") from error  # as from a client that hung up
 

@@ -37,6 +37,10 @@ class Options(Struct, frozen=True, kw_only=True):
     # "sse" answers every request of a session by an event stream, which can be resumed.
     answers: Literal["auto", "sse"] = "auto"
     limits: HttpLimits | None = None
+    # One line per exchange on the logger "dovetail.access".
+    access_log: bool = False
+    # Prometheus metrics at "/metrics" (extra `metrics`).
+    metrics: bool = False
     # Sees every message, for a wire log.
     tap: Tap | None = None
 
@@ -54,4 +58,6 @@ class HttpOptions(TypedDict, total=False):
     stateless: bool
     answers: Literal["auto", "sse"]
     limits: HttpLimits | None
+    access_log: bool
+    metrics: bool
     tap: Tap | None

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 
 from dovetail.core.peer import Batch, Cancelled, Notification, Peer, Request, Response
 from dovetail.core.peer import Reply as Refusal
-from dovetail.errors import Unavailable
+from dovetail.errors import UNSUPPORTED_VERSION, Unavailable
 from dovetail.runtime.limits import Limits
 from dovetail.runtime.link import INTERRUPTED, error_answer
 from dovetail.runtime.steps import begin, resumed
@@ -70,7 +70,7 @@ class Post:
         if requests or frames:
             await self._answer(frames, True, ())
         else:
-            await send_reply(self._send, Reply(202, headers=self._app.extra))
+            await send_reply(self._send, Reply(202))
 
     async def _run(self, request: Request) -> bytes | None:
         """The answer; None if nobody wants it any more."""
@@ -92,11 +92,19 @@ class Post:
             return self._cancelled(request)
         except BaseException as error:
             owner.peer.settle(request)
-            if isinstance(error, Unavailable) and self._stream is None and len(self._ids) == 1:
-                raise Refused(self._app.unavailable(error, request.id)) from None
-            return None if request.cancelled else error_answer(owner.peer, request, error)[0]
+            return None if request.cancelled else self._failed(request, error)
         finally:
             owner.running -= 1
+
+    def _failed(self, request: Request, error: BaseException) -> bytes:
+        """The error answer, with a status of its own where there still is one to choose."""
+        alone = self._stream is None and len(self._ids) == 1
+        if alone and isinstance(error, Unavailable):
+            raise Refused(self._app.unavailable(error, request.id)) from None
+        frame, code = error_answer(self._owner.peer, request, error)
+        if alone and code == UNSUPPORTED_VERSION:  # to initialize, where only 2026-07-28 is served
+            raise Refused(Reply.json(400, frame)) from None
+        return frame
 
     def _cancelled(self, request: Request) -> bytes | None:
         task = asyncio.current_task()
@@ -129,7 +137,7 @@ class Post:
         if self._stream is None:
             revision = self._owner.peer.revision
             self._stream = self._owner.new_stream("p")
-            self._shown = EventStream(self._app, self._send, self._app.extra, self._lost)
+            self._shown = EventStream(self._app, self._send, self._lost)
             self._stream.shown = self._shown
             primes = revision is not None and revision.polling
             self._stream.begin(
@@ -152,7 +160,7 @@ class Post:
                 app.tap("out", frame)
         if self._stream is None and frames:
             body = b"[" + b",".join(frames) + b"]" if is_batch else frames[0]
-            await send_json(self._send, 200, body, (*app.extra, *extra))
+            await send_json(self._send, 200, body, extra)
             return
         stream = self._open()  # also without an answer: a stream may end with none
         for frame in frames:

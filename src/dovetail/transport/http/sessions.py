@@ -257,6 +257,8 @@ class HttpSession:
         callbacks, self._callbacks = self._callbacks, []
         self.app.run_callbacks(callbacks)
         self.peer.close()
+        # Each holds the other; ten thousand that expire at once should not wait for the collector.
+        self.session = None
 
 
 def _cancel(request: Request) -> None:
@@ -307,7 +309,7 @@ class Sessions:
         self._by_id.pop(session.id, None)
         session.end()
         if self._app.nodes is not None:
-            self._app.nodes.forget(session)
+            self._app.nodes.expired(session)
 
     def lose(self, session: HttpSession) -> None:
         """The session goes on, on another node."""
@@ -316,5 +318,8 @@ class Sessions:
 
     def expire(self, now: float) -> None:
         limit = now - self._app.http.idle_seconds
-        for session in [s for s in self._by_id.values() if s.used < limit and not s.running]:
+        idle = [s for s in self._by_id.values() if s.used < limit and not s.running]
+        for session in idle:
             self.drop(session)
+        if len(idle) > len(self._by_id):  # a dict never shrinks by itself
+            self._by_id = dict(self._by_id)

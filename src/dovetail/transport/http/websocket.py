@@ -6,6 +6,7 @@ pings and the closing handshake are the ASGI server's.
 """
 
 import asyncio
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SUBPROTOCOL", "serve_websocket"]
 
 SUBPROTOCOL = "mcp"
-_GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009
+_GOING_AWAY, _UNSUPPORTED, _EXPIRED, _TOO_BIG = 1001, 1003, 1008, 1009
 
 
 async def serve_websocket(app: "HttpApp", scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +39,7 @@ async def serve_websocket(app: "HttpApp", scope: Scope, receive: Receive, send: 
     socket = _Socket(app, connection, receive, send)
     app.sockets.add(connection)
     try:
-        await socket.serve()
+        await socket.serve(None if principal is None else principal.expires_at)
     finally:
         app.sockets.discard(connection)
 
@@ -72,13 +73,16 @@ class _Socket:
         self._may_read.set()
         connection.attach(self, self)
 
-    async def serve(self) -> None:
+    async def serve(self, expires_at: float | None) -> None:
+        """Until one side ends it, or the token that opened it has expired."""
         connection = self._connection
         reading = self._app.loop.create_task(self._read())
+        left = None if expires_at is None else max(0.0, expires_at - time.time())
         try:
             ends: list[asyncio.Future[Any]] = [reading, connection.ended]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            code = reading.result() if reading.done() else _GOING_AWAY
+            done, _ = await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            over = _GOING_AWAY if done else _EXPIRED
+            code = reading.result() if reading.done() else over
         finally:
             reading.cancel()
             await connection.close()
