@@ -33,7 +33,23 @@ REVISIONS = {
 SIDES = frozenset({"server", "client", "both"})
 # Parts that exist: each of their requirements needs a test. Building a part moves it up here.
 BUILT = frozenset(
-    {"engine", "ask", "bearer", "http", "nodes", "websocket", "client", "oauth", "logging", "progress", "subscriptions", "tasks", "lisp", "neovim", "sources"}
+    {
+        "engine",
+        "ask",
+        "bearer",
+        "http",
+        "nodes",
+        "websocket",
+        "client",
+        "oauth",
+        "logging",
+        "progress",
+        "subscriptions",
+        "tasks",
+        "lisp",
+        "neovim",
+        "sources",
+    }
 )
 # Parts that come later, and "host": the duty of somebody else (the remark says whose).
 LATER = frozenset({"host"})
