@@ -199,3 +199,17 @@ def test_other_notifications_go_to_their_own_handler() -> None:
         assert heard[1][0] == "notifications/bare"
 
     run(main())
+
+
+def test_the_last_who_listens_ends_the_subscription() -> None:
+    async def main() -> None:
+        async with connected(demo(), revision="2025-11-25") as (client, recorder):
+            async with client.listen(resources=["demo://text"]):
+                async with client.listen(resources=["demo://text"]):
+                    assert len(sent(recorder, "resources/subscribe")) == 1
+                assert not sent(recorder, "resources/unsubscribe")
+            await until(lambda: sent(recorder, "resources/unsubscribe"))
+            async with client.listen(resources=["demo://text"]):
+                assert len(sent(recorder, "resources/subscribe")) == 2
+
+    run(main())

@@ -1,6 +1,7 @@
 """``Client``: one server, whatever it speaks and however it is reached."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -15,7 +16,7 @@ from dovetail.client.paging import Lister, cached
 from dovetail.client.results import CallResult, decode_call, decoded, known
 from dovetail.client.session import OnProgress, Session, waits_of
 from dovetail.core.peer import Notification
-from dovetail.errors import LocalProtocolError, ToolFailed
+from dovetail.errors import DovetailError, LocalProtocolError, ToolFailed
 from dovetail.spec import types
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Client(Connected):
         super().__init__(transport, **options)
         self._tools: dict[str, KnownTool] = {}
         self._tools_listed = False
-        self._subscribed: set[str] = set()
+        self._subscribed: dict[str, int] = {}
         self._calls = Calls(self._answerer, self._live, self._options)
         self.tools: Lister[types.Tool] = Lister(
             self, "tools/list", "tools", types.ListToolsResult, self._usable
@@ -426,9 +427,20 @@ class Client(Connected):
         return Listener(self, wanted)
 
     async def _subscribe(self, uri: str) -> None:
-        if uri not in self._subscribed:
-            self._subscribed.add(uri)
+        """Once at the server, however many listen here (up to 2025-11-25)."""
+        self._subscribed[uri] = self._subscribed.get(uri, 0) + 1
+        if self._subscribed[uri] == 1:
             await self._calls.plain("resources/subscribe", {"uri": uri}, Asked(self._waits))
+
+    def _unsubscribe(self, uri: str) -> None:
+        left = self._subscribed.get(uri, 0) - 1
+        self._subscribed[uri] = left
+        if left == 0 and not self.session.dead:
+            self.session.connection.spawn(self._end_subscription(uri), "resources/unsubscribe")
+
+    async def _end_subscription(self, uri: str) -> None:
+        with suppress(DovetailError, TimeoutError):  # nobody waits for it
+            await self._calls.plain("resources/unsubscribe", {"uri": uri}, Asked(self._waits))
 
     def _renewed(self) -> None:
         self._tools.clear()

@@ -84,6 +84,7 @@ class Listener:
         self.wanted = wanted
         self.accepted = SubscriptionFilter()
         self.id: Id | None = None
+        self._subscribed: list[str] = []  # up to 2025-11-25
         self._waiting: dict[Any, ChangeEvent] = {}
         self._wake = asyncio.Event()
         self._acknowledged: asyncio.Future[None] | None = None
@@ -125,6 +126,10 @@ class Listener:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
+        if self._subscribed and not self._client.closed:
+            for uri in self._subscribed:
+                self._client._unsubscribe(uri)
+        self._subscribed = []
         self._finish(None)
 
     def __aiter__(self) -> "Listener":
@@ -224,8 +229,10 @@ class Listener:
         uris = self.wanted.resource_subscriptions or []
         resources = capabilities.resources
         if uris and resources is not UNSET and resources.subscribe is True:
+            self._subscribed = []
             for uri in uris:
                 await self._client._subscribe(uri)
+                self._subscribed.append(uri)
             accepted.resource_subscriptions = list(uris)
         if self.wanted.task_ids:
             accepted.task_ids = self.wanted.task_ids
