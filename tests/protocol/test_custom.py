@@ -263,18 +263,25 @@ def test_notifications_of_ones_own(revision: str) -> None:
     async def changed(path: str, session: Session, lines: list[int] | None = None) -> None:
         heard.append((path, lines, session))
 
+    done = asyncio.Event()
+    loop: asyncio.AbstractEventLoop
+
     @server.notification("saved")
     def saved() -> None:
         threads.append(threading.get_ident())
+        loop.call_soon_threadsafe(done.set)
 
     async def main() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
         with no_crash():
             async with connect(server, revision) as client:
                 client.notify("selection_changed", {"path": "a.py", "lines": [1]})
                 client.notify("selection_changed", {"path": "b.py", "_meta": {"example.org/x": 1}})
                 client.notify("saved")
                 client.notify("nobody_knows", {"this": "one"})
-                await asyncio.sleep(0.02)
+                await done.wait()
+                await client.settle()
                 session = client.connection.session
                 assert heard == [("a.py", [1], session), ("b.py", None, session)]
                 assert threads
@@ -297,7 +304,7 @@ def test_a_client_of_2026_sends_a_notification() -> None:
         async with connect(server, E) as client:
             await client.request("editor/save")
             client.notify("selection_changed", {"path": "a.py"})
-            await asyncio.sleep(0.01)
+            await client.settle()
             assert heard == ["a.py"]
 
     run(main())
