@@ -15,6 +15,7 @@ from dovetail.runtime.link import Link
 from dovetail.runtime.threads import Threads
 from dovetail.server.changes import Changes
 from dovetail.server.codecs import codecs
+from dovetail.server.declared import declared
 from dovetail.server.definitions import (
     check_unguarded,
     checked,
@@ -40,7 +41,7 @@ from dovetail.server.signature import describe
 from dovetail.server.strings import StringCodec
 from dovetail.server.tools import Tool
 from dovetail.spec import types
-from dovetail.spec.meta import SERVER_INFO_KEY, TASKS_EXTENSION
+from dovetail.spec.meta import SERVER_INFO_KEY
 from dovetail.spec.revisions import Revision
 
 if TYPE_CHECKING:  # loaded by the first who needs them: a small server starts faster
@@ -58,9 +59,6 @@ __all__ = ["Server"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# What 2025-11-25 is told when a tool can run as a task (digest 7.1).
-CORE_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 class Server:
@@ -502,25 +500,7 @@ class Server:
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
-        announced = True if self.policy.list_changed else UNSET
-        changing = types.ListChangedCapability(list_changed=announced)
-        subscribed = types.ResourcesCapability(subscribe=True, list_changed=announced)
-        return types.ServerCapabilities(
-            experimental=self._experimental,
-            extensions=self._declared_extensions(),
-            tasks=UNSET if self.tasks is None else CORE_TASKS,
-            logging={} if self.may_log else UNSET,
-            tools=changing if self.offers("tools") else UNSET,
-            resources=subscribed if self.offers("resources") else UNSET,
-            prompts=changing if self.offers("prompts") else UNSET,
-            completions={} if self.completes else UNSET,
-        )
-
-    def _declared_extensions(self) -> dict[str, Any] | UnsetType:
-        if self.tasks is None:
-            return self._extensions
-        given = {} if self._extensions is UNSET else self._extensions
-        return {**given, TASKS_EXTENSION: {}}
+        return declared(self, self._extensions, self._experimental)
 
     @cached_property
     def seal(self) -> "Seal":
