@@ -51,7 +51,7 @@ async def ask(*, ctx: Context) -> str:
 
 @server.tool
 async def grow() -> str:
-    @server.tool(name="grown")
+    @server.tool(name=f"grown{len(server.tools)}")
     async def grown() -> int:
         return 1
     server.updated("shop://text")
@@ -169,10 +169,12 @@ def test_listen(shop: list[str]) -> None:
                 listening.wait(0.5)
             except subprocess.TimeoutExpired:
                 continue
+        assert listening.poll() == 0
         assert listening.stdout is not None
         assert json.loads(listening.stdout.read())["kind"] in ("tools", "resources")
-        listening.stdout.close()
     finally:
+        listening.kill()
+        listening.communicate()
         server.terminate()
         server.wait(10)
         assert server.stderr is not None

@@ -117,9 +117,9 @@ class Context(Generic[S]):
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """How far the work is. Costs nothing if the client did not ask, and never waits."""
         self._stop_if_cancelled()
-        if not self.wants_progress:
-            return
         meta = self._request.params.meta
+        if meta is UNSET or meta.progress_token is UNSET:
+            return
         # Here, where the mistake is made: what is done on the loop cannot fail in a thread.
         self._reported = checked(done, total, self._reported)
         rest: dict[str, Any] = {"progressToken": meta.progress_token}

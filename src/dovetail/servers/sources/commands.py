@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
 
     def command(run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(run.__name__.strip("_"), help=text, description=text)
-        made.set_defaults(command=run)
+        made.set_defaults(action=run)
         return made
 
     one = command(_lint, "say what is wrong with registry files, by line")
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
 
 def run(options: argparse.Namespace) -> int:
     try:
-        return int(options.command(options))
+        return int(options.action(options))
     except ImportError as error:
         raise TargetError(f"{error}: pip install 'dovetail[sources]'") from None
     except OSError as error:
