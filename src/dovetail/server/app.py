@@ -370,7 +370,7 @@ class Server:
             mount.host.updated(uri)
 
     def on_subscribe(self, listener: Callable[[str], None]) -> None:
-        """Be told of each URI when a client subscribes to it, to look at it while it is as it was."""
+        """Be told of each URI when a client subscribes to it: then it is still as it was."""
         self.subscribe_listeners.append(listener)
 
     @property

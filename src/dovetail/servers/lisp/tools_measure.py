@@ -182,9 +182,7 @@ def _add_memory(server: Server, lisp: Lisp) -> None:
 
 
 def _add_inspector(server: Server, lisp: Lisp) -> None:
-    @server.tool(
-        name="inspect-object", title="Inspect an object", output_schema=schema(Inspected)
-    )
+    @server.tool(name="inspect-object", title="Inspect an object", output_schema=schema(Inspected))
     async def inspect_object(
         code: Annotated[str, "Code whose value is looked into"] | None = None,
         handle: Annotated[int, "Or the number of an object that was shown before"] | None = None,

@@ -144,9 +144,7 @@ def _add_loading(server: Server, lisp: Lisp) -> None:
         again = f"(dovetail-lisp::load-one-system {sexp(system_name)} nil)"
         arguments = {"system": system_name, "force": force, "code": again}
         place = lisp.session(session)
-        return await answered(
-            place, "load-system", arguments, LoadedSystem, str, seconds=timeout
-        )
+        return await answered(place, "load-system", arguments, LoadedSystem, str, seconds=timeout)
 
     @server.tool(
         name="load-file", title="Load a file", task="optional", output_schema=schema(LoadedFile)
@@ -188,9 +186,7 @@ def _add_looking(server: Server, lisp: Lisp) -> None:
         read_only=True,
         output_schema=schema(SystemInfo),
     )
-    async def describe_system(
-        system: SystemName, session: SessionName = DEFAULT
-    ) -> CallToolResult:
+    async def describe_system(system: SystemName, session: SessionName = DEFAULT) -> CallToolResult:
         """Describe an ASDF system: version, description, dependencies, files"""
         place = lisp.session(session)
         return await answered(place, "describe-system", {"system": system}, SystemInfo, str)
