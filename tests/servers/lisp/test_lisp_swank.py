@@ -285,6 +285,19 @@ def test_two_sessions_share_the_bridge_that_was_loaded(tmp_path: Path, fasls: Pa
     run(main())
 
 
+def test_the_bridge_goes_as_text_where_its_file_is_out_of_reach(
+    tmp_path: Path, fasls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nothing"))
+        with developer(tmp_path, fasls) as (port, _):
+            async with lisp(config=config(port, read_write=True)) as client:
+                assert await live(client, "(bump)") == "=> 6"
+        assert not (tmp_path / "nothing").exists()
+
+    run(main())
+
+
 def test_slynk_is_spoken_to_in_its_own_package(tmp_path: Path, fasls: Path) -> None:
     """Slynk has the same packets and the same functions; here Swank goes by its name."""
 
