@@ -8,7 +8,7 @@ from msgspec import Struct
 from dovetail import ResourceNotFound, Server, ToolError
 from dovetail.servers.lisp.calls import Entry
 from dovetail.servers.lisp.frames import Failure, Frame
-from dovetail.servers.lisp.image import Call, Image, Lost
+from dovetail.servers.lisp.image import Image, Lost
 from dovetail.servers.lisp.session import Session
 from dovetail.servers.lisp.sessions import DEFAULT, Lisp
 
@@ -54,12 +54,12 @@ class Place:
             raise ResourceNotFound(self._uri)
         return frame.read()
 
-    async def symbol(self, package: str, name: str) -> dict[str, str]:
-        """How the Lisp itself writes a symbol that the client named."""
+    async def symbol(self, package: str, name: str) -> tuple[str, str]:
+        """Package and name, in the Lisp's own spelling, of a symbol that the client named."""
         found = await self.look("find-symbol", package=package, name=name)
         if found is None:
             raise ResourceNotFound(self._uri)
-        return {"package": found["package"], "name": f"|{found['name']}|"}
+        return found["package"], f"|{found['name']}|"
 
 
 async def _living(session: Session) -> Image:
@@ -155,17 +155,17 @@ def _add_definitions(server: Server, lisp: Lisp) -> None:
     async def symbol(session: str, package: str, name: str) -> Any:
         """A symbol: what it names, arguments, value, documentation, source, callers"""
         place = Place(lisp, session, f"lisp://{session}/symbol/{package}/{name}")
-        found = await place.symbol(package, name)
-        described = await place.run("describe-symbol", **found)
-        return {**described, "callers": await place.run("who-calls", **found)}
+        home, exact = await place.symbol(package, name)
+        described = await place.run("describe-symbol", name=exact, package=home)
+        callers = await place.run("who-calls", name=f"|{home}|::{exact}")
+        return {**described, "callers": callers["references"]}
 
     @server.resource("lisp://{session}/class/{package}/{name}", name="class", mime_type=_JSON)
     async def class_(session: str, package: str, name: str) -> Any:
         """A class: superclasses, subclasses, precedence, slots"""
         place = Place(lisp, session, f"lisp://{session}/class/{package}/{name}")
-        found = await place.symbol(package, name)
-        info = {"class": found["name"], "package": found["package"]}
-        return await place.run("class-info", **info)
+        home, exact = await place.symbol(package, name)
+        return await place.run("class-info", **{"class": exact, "package": home})
 
     async def completed(operation: str, given: dict[str, str], **arguments: Any) -> list[str]:
         """Nothing, where there is nothing to ask: a completion is no place for errors."""
@@ -228,36 +228,37 @@ class Watcher:
         return None
 
     def _subscribed(self, uri: str) -> None:
-        """How it is now, so that a change can be seen."""
+        """How it is now, so that a change can be seen. Without a Lisp, its start asks."""
         found = self._parsed(uri)
         session = self._lisp.sessions.get(found["session"]) if found else None
-        if found and session is not None:
-            self._ask(session, new=(found["package"], found["name"]))
+        if session is not None:
+            self._ask(session)
 
     def _answered(self, session: Session, frame: Frame) -> None:
         self._ask(session)
 
-    def _ask(self, session: Session, new: Pair | None = None) -> None:
+    def _ask(self, session: Session) -> None:
         image = session.image
         watched = self._watched(session.name)
         if not watched or image is None or image.lost is not None:
             return
-        before = self._images.get(session.name)
+        before = self._images.get(session.name, image)
         self._images[session.name] = image
-        all_is_new = before is not None and before is not image
+        if before is not image:
+            self._tell(watched, set(watched))  # a new process has nothing of the old one
         call = image.start("watch", {"symbols": [list(pair) for pair in watched]})
         call.future.add_done_callback(
-            lambda future: self._told(watched, new, all_is_new, call) if _is_ok(future) else None
+            lambda future: self._tell(watched, _changed(future)) if _is_ok(future) else None
         )
 
-    def _told(
-        self, watched: dict[Pair, list[str]], new: Pair | None, all_is_new: bool, call: Call
-    ) -> None:
-        answer = {(package, name) for package, name in call.future.result().read()}
-        for pair, uris in watched.items():
-            if pair != new and (all_is_new or pair in answer):
-                for uri in uris:
-                    self._server.updated(uri)
+    def _tell(self, watched: dict[Pair, list[str]], changed: set[Pair]) -> None:
+        for pair in changed:
+            for uri in watched[pair]:
+                self._server.updated(uri)
+
+
+def _changed(future: Any) -> set[Pair]:
+    return {(package, name) for package, name in future.result().read()}
 
 
 def _is_ok(future: Any) -> bool:

@@ -171,9 +171,12 @@ class Session:
         self.package = frame.package or self.package
         if frame.definitions:
             self.journal.add(running.arguments.get("code", ""), frame.definitions)
+        self._tell(frame)
+        return outcome
+
+    def _tell(self, frame: Frame) -> None:
         for listener in self._on_change:
             listener(self, frame)
-        return outcome
 
     def remember(
         self, number: int, code: str, text: str, is_error: bool, failure: Failure | None = None
@@ -189,7 +192,7 @@ class Session:
         return True
 
     def on_answer(self, listener: Callable[["Session", Frame], None]) -> None:
-        """Be told of every answer, for instance of the definitions in it."""
+        """Be told of every answer, for instance of the definitions in it, and of a new Lisp."""
         self._on_change.append(listener)
 
     def keep_output(self, number: int, name: str, output: Output) -> None:
@@ -364,6 +367,7 @@ class Session:
         self.image.on_lost = self._image_lost
         self.package = "COMMON-LISP-USER"
         self.configure()
+        self._tell(Frame("hello"))
         return self.image
 
     def _image_lost(self) -> None:

@@ -234,7 +234,7 @@ class SwankImage(Image):
         async with asyncio.timeout(_SECONDS):
             await loop.create_connection(lambda: self.channel, host or "127.0.0.1", int(port))
             if (secret := _secret(self.channel.kind)) is not None:
-                self.channel.packet(sexp(secret))
+                self.channel.packet(secret)  # the text itself, not as Lisp prints it
             await self._check_style()
             await self.channel.open()
             await asyncio.shield(self.hello)
@@ -262,8 +262,9 @@ async def _connect(kind: str, address: str) -> Image:
         await image.connect(address)
     except (OSError, TimeoutError, Lost, Refused, ValueError) as error:
         await image.close()
+        why = str(error) or f"no answer; is its ~/{_SECRETS[kind]} the same as here?"
         raise ToolError(
-            f"Cannot attach to {kind} at {address}: {str(error) or 'no answer'}. In the Lisp, "
+            f"Cannot attach to {kind} at {address}: {why}\nIn the Lisp, "
             f"evaluate ({kind}:create-server :port 4005 :dont-close t): without :dont-close it "
             f"takes one client only."
         ) from None

@@ -74,20 +74,35 @@
   (and (<= (length prefix) (length name))
        (string-equal prefix name :end2 (length prefix))))
 
+(defun initials (name)
+  "MVB of MULTIPLE-VALUE-BIND."
+  (coerce (loop for char across name
+                for before = #\- then char-before
+                for char-before = char
+                when (and (alphanumericp char) (not (alphanumericp before)))
+                  collect char)
+          'string))
+
 (defun flex-match-p (letters name)
-  "Whether the letters occur in this order."
-  (loop with start = 0
-        for letter across letters
-        for found = (position letter name :start start :test #'char-equal)
-        always found
-        do (setf start (1+ found))))
+  "Whether the letters occur in this order, the first of them first."
+  (and (plusp (length name))
+       (char-equal (char letters 0) (char name 0))
+       (loop with start = 0
+             for letter across letters
+             for found = (position letter name :start start :test #'char-equal)
+             always found
+             do (setf start (1+ found)))))
 
 (defun matching (text names)
-  "Those that start with TEXT; if there are none, those that have its letters in order."
-  (let ((found (or (remove-if-not (lambda (name) (starts-with-p text name)) names)
-                   (remove-if-not (lambda (name) (flex-match-p text name)) names))))
-    (setf found (sort (remove-duplicates found :test #'string=) #'string<))
-    (subseq found 0 (min (length found) *max-completions*))))
+  "Those that start with TEXT; if there are none, those whose words do with its letters; if there
+are none either, those that have its letters in order."
+  (flet ((those (test)
+           (remove-if-not (lambda (name) (funcall test text name)) names)))
+    (let ((found (or (those #'starts-with-p)
+                     (those (lambda (text name) (starts-with-p text (initials name))))
+                     (those #'flex-match-p))))
+      (setf found (sort (remove-duplicates found :test #'string=) #'string<))
+      (subseq found 0 (min (length found) *max-completions*)))))
 
 (define-operation ("complete-package" :immediate t) (&key text)
   (matching text (loop for package in (list-all-packages)
@@ -117,26 +132,19 @@
            (and (typep function 'generic-function)
                 (copy-list (sb-mop:generic-function-methods function))))))
 
-(defun users-own-p (symbol facets)
-  (and (some #'identity facets)
-       (not (standard-symbol-p symbol))
-       (not (internal-package-p (symbol-package symbol)))))
-
 (defun same-facets-p (old new)
   (and (= (length old) (length new)) (every #'eq old new)))
 
 (define-operation ("watch" :immediate t) (&key symbols)
-  "Which of SYMBOLS, pairs of package and name, are other than when they were asked about last;
-of those that never were, which the user has defined. The others are forgotten."
+  "Which of SYMBOLS, pairs of package and name, are other than when they were asked about last.
+Those that are not asked about are forgotten."
   (let ((old (conn-watched *connection*)) (new '()) (changed '()))
     (loop for pair in symbols
           for symbol = (apply #'symbol-as-written pair)
           for facets = (and symbol (ignore-errors (facets symbol)))
           for before = (assoc pair old :test #'equal)
           do (push (cons pair facets) new)
-             (when (if before
-                       (not (same-facets-p (cdr before) facets))
-                       (and symbol (users-own-p symbol facets)))
+             (when (and before (not (same-facets-p (cdr before) facets)))
                (push pair changed)))
     (setf (conn-watched *connection*) new)
     changed))
