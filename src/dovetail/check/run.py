@@ -92,7 +92,8 @@ async def _open_all(target: Target, revisions: Sequence[Revision]) -> list[Trial
         *(trial.close() for trial, verdict in zip(trials, verdicts, strict=True) if verdict)
     )
     if not spoken:
-        raise CannotStart("\n".join(dict.fromkeys(v for v in verdicts if v)))
+        reasons = dict.fromkeys(v.partition(": ")[2] for v in verdicts if v)
+        raise CannotStart("\n".join(reasons))
     return spoken
 
 
@@ -141,7 +142,7 @@ async def _try_all(
             try:
                 return await _try(own, rule, on_result)
             finally:
-                trial.logs += own.logs
+                trial.others += own.logs
                 await own.close()
 
     apart = [asyncio.create_task(try_apart(rule)) for rule in rules if rule.apart]

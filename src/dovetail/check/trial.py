@@ -24,11 +24,12 @@ class Trial:
     def __init__(self, target: Target, revision: Revision) -> None:
         self.target = target
         self.revision = revision
-        self.logs: list[list[Entry]] = []  # of every conversation there was
+        self.logs: list[list[Entry]] = []  # of every conversation here
+        self.others: list[list[Entry]] = []  # of those that rules held apart from it
         self._shared: Conversation | None = None
         self._last: Conversation | None = None
         self._own = AsyncExitStack()
-        self._lists: dict[str, list[Message]] = {}
+        self._lists: dict[str, list[Message] | None] = {}
 
     @property
     def transport(self) -> str:
@@ -75,8 +76,12 @@ class Trial:
     async def items(self, method: str, key: str) -> list[Message]:
         """Everything a list method offers, read page by page once."""
         if method not in self._lists:
+            self._lists[method] = None  # until it worked: only the first who asks is told why not
             self._lists[method] = await read_list(await self.talk(), method, key)
-        return self._lists[method]
+        found = self._lists[method]
+        if found is None:
+            raise NotApplicable(f"{method} does not work")
+        return found
 
     async def tools(self) -> list[Message]:
         await self.need("tools")

@@ -1,9 +1,11 @@
 """The ``dovetail`` command: a table of commands, each a module loaded when it is used."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import dovetail
 from dovetail.cli.target import TargetError
@@ -31,13 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What follows `--` is the command of a server, and none of our business.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     arguments, command = arguments[:end], arguments[end + 1 :]
-    options = _parser(arguments).parse_args(arguments)
-    options.command = command
     try:
+        options = _parser(arguments).parse_args(arguments)
+        options.command = command
         return int(options.run(options))
     except TargetError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
@@ -48,11 +53,20 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     for name, (place, summary) in _COMMANDS.items():
         command = commands.add_parser(name, help=summary)
         if arguments and arguments[0] == name:
-            module = import_module(place)
+            module = _loaded(name, place)
             command.description = module.__doc__
             module.add_arguments(command, arguments[1:])
             command.set_defaults(run=module.run)
     return parser
+
+
+def _loaded(name: str, place: str) -> Any:
+    try:
+        return import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("dovetail"):
+            raise
+        raise TargetError(f"{name} needs {error.name}: install the extra '{name}'") from None
 
 
 if __name__ == "__main__":

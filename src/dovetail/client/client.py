@@ -224,11 +224,11 @@ class Client(Connected):
         """A call with progress, deadlines of its own, over HTTP, as a task, or with questions."""
         tool = self._tools.get(name) or await self._find(name)
         if tool.needs_task and self.session.revision.tasks:
-            return await (await self._submit(tool, name, arguments, asked, returns, None))
+            return await (await self._submit(tool, name, arguments, asked, returns, None)).awaited()
         params = _params(name, arguments)
         raw, call = await self._calls.tool(tool, params, asked, self._find_again, first)
         if call.result_type == "task" and self.session.revision.modern:
-            return await self._handle(raw, tool, asked, returns)
+            return await self._handle(raw, tool, asked, returns).awaited()
         return self._calls.read(call, tool, self.session, returns)
 
     async def submit(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangeEvent", "Listener", "acknowledged", "event_of"]
 
+# The longest pause between two tries to take up a subscription again.
+MAX_PAUSE = 10.0
+
 Kind = Literal["tools", "prompts", "resources", "resource", "task", "elicitation", "reconnected"]
 
 # Different resources waiting to be read of; past it the oldest is dropped.
@@ -180,7 +183,10 @@ class Listener:
     async def _run(self) -> None:
         """Hold the subscription; take it up again on a new connection if that is wished."""
         again = False
+        failures = 0
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
                 session = await self._client._live()
                 if again:
@@ -198,6 +204,8 @@ class Listener:
                     return
                 again = True
                 self.id = None
+                failures = failures + 1 if loop.time() - began < MAX_PAUSE else 1
+                await asyncio.sleep(min(0.05 * 2**failures, MAX_PAUSE))
             except Exception as error:
                 self._finish(error)
                 return

@@ -7,6 +7,7 @@ of 2026-07-28 is polled, with jitter and slower after each failure (digest X44).
 import asyncio
 import random
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from dovetail.client.results import CallResult, decoded
 from dovetail.client.session import Waits
 from dovetail.errors import (
     ConnectionClosed,
+    DovetailError,
     HttpError,
     McpError,
     RemoteProtocolError,
@@ -36,6 +38,9 @@ POLL_SECONDS = 0.5
 MAX_POLL_SECONDS = 30.0
 # Looks in a row that may fail before the task is given up.
 MAX_FAILURES = 5
+
+# Cancellations on their way, held so that they are not collected.
+_stopping: "set[asyncio.Future[None]]" = set()
 
 _OVER = ("completed", "failed", "cancelled")
 
@@ -101,6 +106,20 @@ class TaskHandle(Generic[T]):
         except TimeoutError:
             text = f"the task {self.id} has not ended in {self._waits.total:g} seconds"
             raise TimeoutError(text) from None
+
+    async def awaited(self) -> CallResult[T]:
+        """The result for a caller who asked for no task: what ends the wait ends the task."""
+        try:
+            async with asyncio.timeout(self._waits.idle):
+                return await self.result()
+        except (TimeoutError, asyncio.CancelledError):
+            _stopping.add(task := asyncio.ensure_future(self._stop()))
+            task.add_done_callback(_stopping.discard)
+            raise
+
+    async def _stop(self) -> None:
+        with suppress(DovetailError, TimeoutError):
+            await self.cancel()
 
     async def _blocking(self) -> CallResult[T]:
         try:

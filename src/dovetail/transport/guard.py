@@ -13,6 +13,7 @@ from msgspec import Struct
 
 __all__ = ["Guard", "is_loopback"]
 
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # loopback is among the addresses of such a server
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -25,7 +26,7 @@ class Guard(Struct, frozen=True):
     def of(cls, bound: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> "Guard":
         """The guard of a server bound to ``bound``, with names and origins of the operator's."""
         names = {name.lower() for name in hosts} | ({bound.lower()} if bound else set())
-        if is_loopback(bound):
+        if is_loopback(bound) or bound in _EVERYWHERE:
             names |= _LOOPBACK
         allowed = {origin.lower().rstrip("/") for origin in origins}
         return cls(frozenset(names), frozenset(allowed), not is_loopback(bound))

@@ -278,9 +278,13 @@ def _redirected(request: HttpRequest, url: str, response: HttpResponse) -> str:
     location = response.headers.get("location")
     if location is None:
         raise RemoteProtocolError.text(f"{url} redirects to nowhere")
-    target = urljoin(url, location)
-    if origin_of(target) != origin_of(url):
-        raise RemoteProtocolError.text(f"{url} redirects to another origin: {origin_of(target)}")
+    try:
+        target = urljoin(url, location)
+        other = origin_of(target)
+    except ValueError:
+        raise RemoteProtocolError.text(f"{url} redirects to no URL: {location!r}") from None
+    if other != origin_of(url):
+        raise RemoteProtocolError.text(f"{url} redirects to another origin: {other}")
     if response.status not in _SAME_METHOD and request.method != "GET":
         raise RemoteProtocolError.text(
             f"{url} answered {request.method} with a redirect ({response.status}) that loses it"
