@@ -173,7 +173,9 @@ def served(program: str, logs: Path, name: str = "http") -> Iterator[str]:
     finally:
         server.terminate()
         _, errors = server.communicate(timeout=PATIENCE)
-    complaints = [line for line in errors.splitlines(True) if not line.startswith("dovetail: ")]
+    # A line and its end are two writes: the end may come alone when the reading began between.
+    said = [line for line in errors.splitlines(True) if line.strip()]
+    complaints = [line for line in said if not line.startswith("dovetail: ")]
     (logs / f"{name}.stderr").write_text("".join(complaints))
     # uvicorn ends in order, and then by the signal that it was sent.
     ended = server.returncode in (0, -signal.SIGTERM)
