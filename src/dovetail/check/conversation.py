@@ -110,6 +110,10 @@ class Writer:
         message |= members
         return message
 
+    def harmless(self) -> Message:
+        """A request that every server answers and that changes nothing."""
+        return self.message("server/discover" if self.revision.modern else "ping")
+
     def greeting(self, version: str | None = None) -> Message:
         """The first request of a conversation."""
         if self.revision.modern:
@@ -200,7 +204,7 @@ class StreamConversation:
         return found
 
     def harmless(self) -> Message:
-        return self.write.message("server/discover" if self.revision.modern else "ping")
+        return self.write.harmless()
 
     async def _next(self) -> list[Message]:
         frame = await self.channel.receive(self.patience)

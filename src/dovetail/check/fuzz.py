@@ -65,7 +65,10 @@ async def _corpus(target: Target, revision: Revision) -> list[bytes]:
     """Good frames: what a client of this server would send."""
     talk = await _open(target, revision)
     try:
-        frames = [written(_harmless(talk)), talk.frame("no/such/method", {"a": [1, {"b": None}]})]
+        frames = [
+            written(talk.write.harmless()),
+            talk.frame("no/such/method", {"a": [1, {"b": None}]}),
+        ]
         for name, key in (("tools", "name"), ("prompts", "name"), ("resources", "uri")):
             if name not in talk.capabilities:
                 continue
@@ -100,10 +103,6 @@ async def _open(target: Target, revision: Revision) -> Conversation:
     talk = await target.open(revision)
     await talk.greet()
     return talk
-
-
-def _harmless(talk: Conversation) -> dict[str, Any]:
-    return talk.write.message("server/discover" if talk.revision.modern else "ping")
 
 
 async def _problem(talk: Conversation, frames: Sequence[bytes]) -> str | None:

@@ -9,7 +9,6 @@ import statistics
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
@@ -83,10 +82,6 @@ async def _start(target: Target, revision: Revision) -> float:
         await talk.close()
 
 
-def _harmless(talk: Conversation) -> dict[str, Any]:
-    return talk.write.message("server/discover" if talk.revision.modern else "ping")
-
-
 async def _one(talk: Conversation) -> float:
     clock = asyncio.get_running_loop().time
     began = clock()
@@ -99,7 +94,7 @@ async def _many(talk: Conversation) -> float:
     clock = asyncio.get_running_loop().time
     began = clock()
     if isinstance(talk, StreamConversation):
-        sent = [_harmless(talk) for _ in range(_MANY)]
+        sent = [talk.write.harmless() for _ in range(_MANY)]
         for message in sent:
             await talk.channel.send(written(message))
         for message in sent:
